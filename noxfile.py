@@ -1,0 +1,78 @@
+"""One session per check. `.ci/run` runs these very sessions in an environment of its own making.
+
+nox              everything but the benchmark
+nox -s lint      one check
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nox
+
+nox.options.default_venv_backend = "venv"
+nox.options.reuse_existing_virtualenvs = True
+nox.options.sessions = ["lint", "types", "layers", "tests", "doctests", "demo", "docs"]
+
+# A plain `torch` would bring GPU libraries on Linux, so no extra names it: it comes first, pinned.
+TORCH = "torch==2.13.0"
+TOOLS = nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), "lint")
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    session.install(*TOOLS)
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    session.install(TORCH)
+    session.install("-e", ".[test]", *TOOLS)
+    session.run("mypy")
+    session.run("pyright")
+
+
+@nox.session
+def layers(session: nox.Session) -> None:
+    session.install("-e", ".[test]", *TOOLS)
+    session.run("lint-imports", "--no-cache")
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    session.install(TORCH)
+    session.install("-e", ".[test]")
+    session.run("python", "-m", "pytest", "--cov", *session.posargs)
+
+
+@nox.session
+def doctests(session: nox.Session) -> None:
+    """Run what docstrings and documentation pages show, and compare what they say comes out."""
+    session.install(TORCH)
+    session.install("-e", ".[test]")
+    session.run("python", "-m", "pytest", "--doctest-modules", "optimisers", "docs")
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    session.install("-e", ".[demo]")
+    session.run("python", "-m", "optimisers")
+
+
+@nox.session
+def benchmark(session: nox.Session) -> None:
+    """Run one quick round, so that the benchmark cannot rot; times are judged by a person."""
+    script = Path("benchmarks/compare.py")
+    if not script.exists():
+        session.skip(f"there is no {script} yet")
+    session.install(TORCH)
+    session.install("-e", ".[test]")
+    session.run("python", str(script), "--quick")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    session.install("-e", ".[docs]")
+    session.run("mkdocs", "build", "--strict", "--site-dir", session.create_tmp())
