@@ -1,0 +1,84 @@
+"""The dtype policy: in which precision a parameter is computed, and its scalars kept.
+
+16-bit (and narrower) parameters are computed in float32 and have float32 state; 64-bit ones are
+computed in 64 bits whether or not JAX's x64 mode is on. Hyper-parameters and step scalars are
+real: float32 beside parameters of at most 32 bits a part, float64 beside wider ones.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+@lru_cache(maxsize=256)
+def is_trainable_dtype(dtype: Any) -> bool:
+    """Tell whether arrays of `dtype` are parameters: floating or complex, bfloat16 included."""
+    try:
+        # jnp, because NumPy does not count bfloat16 among the floating dtypes.
+        return bool(jnp.issubdtype(dtype, jnp.inexact))
+    except TypeError:
+        return False
+
+
+@lru_cache(maxsize=256)
+def compute_dtype(dtype: Any) -> np.dtype[Any]:
+    """Return the dtype in which a parameter of `dtype` is computed."""
+    dtype = np.dtype(dtype)
+    if jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4:
+        return np.dtype(np.float32)
+    return dtype.newbyteorder("=")
+
+
+@lru_cache(maxsize=256)
+def scalar_dtype(dtype: Any) -> np.dtype[Any]:
+    """Return the real dtype of hyper-parameters and step scalars beside `dtype`."""
+    return np.dtype(np.float64 if is_wide(dtype) else np.float32)
+
+
+@lru_cache(maxsize=256)
+def is_wide(dtype: Any) -> bool:
+    """Tell whether `dtype` needs 64-bit arithmetic."""
+    return str(np.dtype(dtype).newbyteorder("=")) in ("float64", "complex128", "int64", "uint64")
+
+
+@lru_cache(maxsize=256)
+def is_complex(dtype: Any) -> bool:
+    """Tell whether `dtype` is complex."""
+    return bool(jnp.issubdtype(dtype, jnp.complexfloating))
+
+
+def x64_enabled() -> bool:
+    """Tell whether JAX is in 64-bit mode at this moment."""
+    return bool(jax.config.read("jax_enable_x64"))
+
+
+def precision(wide: bool) -> AbstractContextManager[Any]:
+    """Return a context in which arithmetic is as wide as asked for.
+
+    It changes nothing where nothing need change, as each such context costs a lookup in JAX's caches.
+    """
+    if wide and not x64_enabled():
+        return jax.enable_x64(True)
+    return nullcontext()
+
+
+def standard_promotion(*dtypes: Any) -> AbstractContextManager[Any]:
+    """Let real scalars meet complex arrays, which JAX's strict promotion forbids even in `eta * g`."""
+    if any(is_complex(dtype) for dtype in dtypes):
+        return jax.numpy_dtype_promotion("standard")
+    return nullcontext()
+
+
+def describe(x: Any) -> str:
+    """Write an array as `float32[3, 4]`, anything else as its type's name."""
+    shape, dtype = getattr(x, "shape", None), getattr(x, "dtype", None)
+    if shape is None or dtype is None:
+        return type(x).__name__
+    name = str(dtype).removeprefix("torch.").removeprefix("<dtype: '").removesuffix("'>")
+    return f"{name}{list(shape)}"

@@ -1,0 +1,1 @@
+"""The demo: a small network learns handwritten digits, steered from the command line."""

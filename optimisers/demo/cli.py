@@ -1,0 +1,138 @@
+"""The command line: options in, one clear line and exit code 2 for those that cannot be."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from optimisers.errors import OptimiserError, RuleError
+
+from . import curves, digits
+from .gradients import LIBRARIES
+from .needs import library
+from .rule_text import catalogue, parse_rule
+from .training import Run, train
+
+EPILOG = """\
+examples:
+  python -m optimisers --rule "Momentum(0.05)" --plot curves.png
+  python -m optimisers --rule "OptimiserChain(ClipNorm(1), Adam(0.01))" --ad torch
+  python -m optimisers rules
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaints are one line, without the usage before it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {' '.join(message.split())}\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the demo with the given arguments (those of the process by default).
+
+    Returns:
+        The exit code: 0, or 1 where the training diverged, or 130 where it was interrupted. Bad
+        options and missing libraries leave by `SystemExit(2)`.
+    """
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if options.command == "rules":
+        print(catalogue())
+        return 0
+    try:
+        return _demo(options)
+    except (OptimiserError, OSError) as error:
+        parser.error(str(error))
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> _Parser:
+    parser = _Parser(
+        prog="python -m optimisers",
+        description="Train a small network on handwritten digits and print its test accuracy.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "command", nargs="?", choices=["rules"], help="list the rules instead of training"
+    )
+    parser.add_argument(
+        "--rule", type=_rule, default="Adam", help='a rule, e.g. "Momentum(0.05)" (default: Adam)'
+    )
+    parser.add_argument(
+        "--steps", type=_at_least(1), default=1000, help="how many steps (default: 1000)"
+    )
+    parser.add_argument(
+        "--seed", type=_at_least(0), default=0, help="for the split, the weights and the batches"
+    )
+    parser.add_argument(
+        "--ad", choices=LIBRARIES, default="jax", help="who differentiates (default: jax)"
+    )
+    parser.add_argument(
+        "--plot", type=_picture, metavar="FILE.png", help="draw loss and accuracy into a file"
+    )
+    return parser
+
+
+def _demo(options: argparse.Namespace) -> int:
+    bar = library("tqdm", "show a progress bar").tqdm
+    data = digits.load(options.seed)
+    source = LIBRARIES[options.ad]()
+    print(f"{len(data.labels)} images of digits to learn from, {len(data.test_labels)} held out")
+    print(f"{options.rule}, gradients from {options.ad}", flush=True)
+    began = time.perf_counter()
+    # disable=None: no bar where nobody looks, as in a pipe.
+    run = train(
+        options.rule, source, data, options.steps, options.seed,
+        lambda steps: bar(steps, unit="step", disable=None),
+    )  # fmt: skip
+    if run.diverged:
+        print(f"the loss is no longer finite after {len(run.losses)} steps: take smaller ones")
+        return 1
+    seconds = time.perf_counter() - began
+    print(f"test accuracy {run.accuracy:.1f} % after {options.steps} steps in {seconds:.1f} s")
+    if options.plot:
+        _draw(run, options)
+    return 0
+
+
+def _draw(run: Run, options: argparse.Namespace) -> None:
+    curves.draw(run, f"{options.rule}, gradients from {options.ad}", options.plot)
+    print(f"curves drawn into {options.plot}")
+
+
+def _rule(text: str) -> object:
+    try:
+        return parse_rule(text)
+    except RuleError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _at_least(least: int) -> object:
+    def number(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if value < least:
+            raise argparse.ArgumentTypeError(
+                f"expected a whole number of at least {least}, got {text!r}"
+            )
+        return value
+
+    return number
+
+
+def _picture(text: str) -> Path:
+    file = Path(text)
+    try:
+        curves.check_file(file)
+    except (ImportError, ValueError) as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return file

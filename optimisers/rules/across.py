@@ -1,0 +1,108 @@
+"""Reductions that a rule may ask for: over one parameter, or over all parameters under the rule.
+
+A rule that looks at a norm writes its formula straight down, in `apply`:
+
+    norm = jnp.sqrt(across.array(dx * dx, "sum"))       # of this parameter
+    total = jnp.sqrt(across.model(dx * dx, "sum"))      # of all parameters under this rule
+
+What is reduced are elementwise values, so that the same line works on an array and on a packed row
+of many arrays. Where the sum is not known yet, the question itself is what the program returns:
+`Question` leaves `apply`, the engine reduces, combines, and runs `apply` again with the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ..errors import NonFiniteError
+
+How = Literal["sum", "max", "min"]
+NEUTRAL: dict[str, float] = {"sum": 0.0, "max": -jnp.inf, "min": jnp.inf}
+REDUCE = {"sum": jnp.sum, "max": jnp.max, "min": jnp.min}
+COMBINE = {"sum": jnp.add, "max": jnp.maximum, "min": jnp.minimum}
+
+
+class Ask(NamedTuple):
+    """The static half of a question: over what, how, and who asks (for "model")."""
+
+    scope: Literal["array", "model"]
+    how: How
+    key: str
+
+
+class Question(Exception):
+    """Leaves `apply` with elementwise values whose reduction is not known yet."""
+
+    def __init__(self, ask: Ask, values: Any) -> None:
+        super().__init__(ask)
+        self.ask, self.values = ask, values
+
+
+def reduce_whole(values: Any, how: How) -> Any:
+    """Reduce all elements of one array; an empty one gives the neutral element."""
+    return REDUCE[how](values, initial=NEUTRAL[how])
+
+
+class Across:
+    """The reductions as a rule sees them when it runs alone on one array."""
+
+    owner: str = ""
+
+    def array(self, values: Any, how: How = "sum") -> Any:
+        """Reduce elementwise `values` over this parameter; returns a scalar."""
+        return reduce_whole(values, how)
+
+    def model(self, values: Any, how: How = "sum") -> Any:
+        """Reduce elementwise `values` over all parameters under this rule; returns a scalar.
+
+        Rules of one class at different parameters of a state are answered together.
+        """
+        return reduce_whole(values, how)
+
+    def require(self, ok: Any, message: str) -> None:
+        """Insist on `ok`; on concrete arrays `message` is raised before anything is written."""
+        if not isinstance(ok, jax.core.Tracer) and not bool(ok):
+            raise NonFiniteError(message)
+
+
+@dataclass
+class Replay(Across):
+    """The reductions inside a kernel: known answers are given, the first unknown one is asked.
+
+    `whole` says that this program sees whole parameters, so that array questions need no answer
+    from outside. `mask` (elementwise, or True) tells which elements count.
+    """
+
+    answers: Sequence[Any] = ()
+    whole: bool = True
+    mask: Any = True
+    given: int = 0
+    asked: dict[str, int] = field(default_factory=dict)
+    required: list[tuple[Any, str]] = field(default_factory=list)
+
+    def array(self, values: Any, how: How = "sum") -> Any:
+        if self.whole:
+            return reduce_whole(self._masked(values, how), how)
+        return self._next(Ask("array", how, ""), values)
+
+    def model(self, values: Any, how: How = "sum") -> Any:
+        # The n-th question of a class is one question, whoever else asks in between.
+        self.asked[self.owner] = number = self.asked.get(self.owner, -1) + 1
+        return self._next(Ask("model", how, f"{self.owner}#{number}"), values)
+
+    def require(self, ok: Any, message: str) -> None:
+        self.required.append((ok, message))
+
+    def _masked(self, values: Any, how: How) -> Any:
+        return values if self.mask is True else jnp.where(self.mask, values, NEUTRAL[how])
+
+    def _next(self, ask: Ask, values: Any) -> Any:
+        if self.given == len(self.answers):
+            raise Question(ask, self._masked(values, ask.how))
+        self.given += 1
+        return self.answers[self.given - 1]

@@ -1,0 +1,183 @@
+"""What every rule is: a frozen dataclass with `init` and `apply` on one array."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ..errors import RuleError
+from .across import Across
+from .checks import adjusted, checked_fields
+from .fields import Fields, fields_of, with_fields
+from .widen import widened
+
+
+class Step(NamedTuple):
+    """What `apply` may return instead of a plain step, when a step alone cannot say it.
+
+    dx: the step, subtracted from the parameter unless `value` is given.
+    run: whether the rules after this one run (False: they and the parameter stand still).
+    value: what the parameter becomes, exactly; x - (x - y) is not y in floating point.
+    """
+
+    dx: Any
+    run: Any = True
+    value: Any = None
+
+
+class Flow(NamedTuple):
+    """What flows along a chain for one parameter: the gradient first, then the step so far."""
+
+    dx: Any
+    higher: tuple[Any, ...] = ()
+    run: Any = True
+    value: Any = None
+    across: Across = Across()
+    dtype: Any = None
+
+
+class Asks(NamedTuple):
+    """What a class's `apply` takes beyond `(state, x, dx)`."""
+
+    least: int
+    most: float
+    across: bool
+    present: bool
+
+
+class Rule(Fields):
+    """Turn the gradient of one array into the step that is subtracted from it.
+
+    Subclasses are frozen dataclasses. Fields annotated `float` or `tuple[float, ...]` are data,
+    the others are compiled in. `elementwise = True` promises that each element of the state and of
+    the step depends on the same element of x and dx only (and that `x.shape` is not looked at);
+    such rules run on many small arrays at once.
+
+    `apply` may take more gradients (`apply(self, state, x, dx, dx2)`), reductions
+    (keyword-only `across`), and whether there is a gradient at all (keyword-only `present`: such a
+    rule also runs when there is none, with dx = 0).
+    """
+
+    elementwise: ClassVar[bool] = False
+    takes_complex: ClassVar[bool] = True
+    limits: ClassVar[Mapping[str, tuple[float, float]]] = {}
+
+    def init(self, x: Any) -> Any:
+        """Return the state for a parameter `x`: any pytree of arrays; scalars count as scalars."""
+        return ()
+
+    def apply(self, state: Any, x: Any, dx: Any) -> tuple[Any, Any]:
+        """Return the next state and the step (or a `Step`); nothing is written to."""
+        raise NotImplementedError(f"{type(self).__name__} defines no apply(state, x, dx)")
+
+    def adjust(self, **fields: Any) -> Any:
+        """Return a rule like this one with other values for some of its fields.
+
+        Raises:
+            RuleError: a name that this rule does not have (the nearest is suggested), or a value
+                out of range.
+        """
+        return adjusted(self, fields)
+
+    def adjust_state(self, old: Any, state: Any) -> Any:
+        """Return the state after `old` was adjusted to this rule; most states stay as they are."""
+        return state
+
+    def advance(self, state: Any, x: Any, flow: Flow) -> tuple[Any, Flow]:
+        """Take one step inside a chain: `apply`, held where the flow does not run."""
+        asks, cls = asks_of(type(self)), type(self)
+        rule, inner = scheduled(self, state)
+        extra: dict[str, Any] = {"present": flow.run} if asks.present else {}
+        if asks.across:
+            flow.across.owner = f"{cls.__module__}.{cls.__qualname__}"
+            extra["across"] = flow.across
+        new, out = rule.apply(inner, x, flow.dx, *_higher(self, asks, flow.higher), **extra)
+        step = out if isinstance(out, Step) else Step(out)
+        run = step.run if asks.present else both(flow.run, step.run)
+        new = new if asks.present else hold(flow.run, new, inner)
+        if rule is not self:
+            new = (hold(run, state[0] + 1, state[0]), new)
+        return new, flow._replace(dx=step.dx, run=run, value=step.value)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name, first in (("init", 0), ("apply", 1)):
+            if name in cls.__dict__:
+                setattr(cls, name, widened(cls.__dict__[name], first))
+
+    def __post_init__(self) -> None:
+        for name, value in checked_fields(self).items():
+            object.__setattr__(self, name, value)
+
+
+class Wrapper(Rule):
+    """A rule made of rules: `advance` is written by the subclass, `apply` follows from it."""
+
+    def apply(self, state: Any, x: Any, dx: Any, *higher: Any) -> tuple[Any, Any]:
+        """Run the rules inside on one array; returns the next state and the step."""
+        state, flow = self.advance(state, x, Flow(dx, higher, dtype=jnp.result_type(x)))
+        plain = flow.run is True and flow.value is None
+        return state, flow.dx if plain else Step(flow.dx, flow.run, flow.value)
+
+
+def start(rule: Rule, x: Any) -> Any:
+    """Return a rule's first state; a rule with schedules also carries the count of its steps."""
+    state = rule.init(x)
+    if isinstance(rule, Wrapper) or not schedules_of(rule):
+        return state
+    return jnp.zeros((), jnp.int32), state
+
+
+def schedules_of(rule: Rule) -> dict[str, Callable[[Any], Any]]:
+    """Return the fields of a rule (not of the rules inside it) that are functions of the count."""
+    return {n: value for n, value, kind in fields_of(rule) if kind == "number" and callable(value)}
+
+
+def scheduled(rule: Rule, state: Any) -> tuple[Rule, Any]:
+    """Return the rule with its schedules' values in force, and its own part of the state."""
+    functions = {} if isinstance(rule, Wrapper) else schedules_of(rule)
+    if not functions:
+        return rule, state
+    count, inner = state
+    return with_fields(rule, {name: f(count) for name, f in functions.items()}), inner
+
+
+def both(a: Any, b: Any) -> Any:
+    """Return `a and b` for flags that are either True or traced booleans."""
+    if a is True:
+        return b
+    return a if b is True else jnp.logical_and(a, b)
+
+
+def hold(run: Any, new: Any, old: Any) -> Any:
+    """Return `new` where `run`, else `old`, over two states of one structure."""
+    if run is True:
+        return new
+    return jax.tree.map(lambda n, o: jnp.where(run, n, o), new, old)
+
+
+@functools.lru_cache(maxsize=512)
+def asks_of(cls: type[Rule]) -> Asks:
+    """Read from the signature of `apply` what it takes beyond `(self, state, x, dx)`."""
+    signature = inspect.signature(cls.apply).parameters.values()
+    places = [p for p in signature if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][4:]
+    endless = any(p.kind is p.VAR_POSITIONAL for p in signature)
+    names = {p.name for p in signature if p.kind is p.KEYWORD_ONLY}
+    least = sum(p.default is p.empty for p in places)
+    return Asks(
+        least, float("inf") if endless else len(places), "across" in names, "present" in names
+    )
+
+
+def _higher(rule: Rule, asks: Asks, higher: tuple[Any, ...]) -> tuple[Any, ...]:
+    if len(higher) < asks.least:
+        raise RuleError(
+            f"{type(rule).__name__} needs {asks.least + 1} gradients, got {len(higher) + 1}; "
+            "call update(state, model, grads, grads2)"
+        )
+    return higher[: int(min(asks.most, len(higher)))]
