@@ -3,6 +3,7 @@
 from .adam import Adam
 from .chain import OptimiserChain
 from .clip_grad import ClipGrad
+from .clip_norm import ClipNorm
 from .descent import Descent
 from .momentum import Momentum
 from .rule import Rule, Step
@@ -11,6 +12,7 @@ from .weight_decay import WeightDecay
 __all__ = [
     "Adam",
     "ClipGrad",
+    "ClipNorm",
     "Descent",
     "Momentum",
     "OptimiserChain",

@@ -69,6 +69,40 @@ class Across:
         if not isinstance(ok, jax.core.Tracer) and not bool(ok):
             raise NonFiniteError(message)
 
+    def under(self, owner: str, running: Any) -> Across:
+        """Return the reductions for a rule of class `owner`, in which only what runs counts."""
+        self.owner = owner
+        return self if running is True else Running(self, running)
+
+
+class Running(Across):
+    """Reductions that leave out parameters at which the rules do not run this time.
+
+    Between two emissions of AccumGrad, and where a gradient is missing, a norm must not be
+    disturbed by what stands still, and nothing is demanded of it.
+    """
+
+    def __init__(self, base: Across, running: Any) -> None:
+        self.base, self.running = base, running
+
+    def array(self, values: Any, how: How = "sum") -> Any:
+        """Reduce over this parameter, if it runs."""
+        return self.base.array(self._counted(values, how), how)
+
+    def model(self, values: Any, how: How = "sum") -> Any:
+        """Reduce over the parameters that run."""
+        return self.base.model(self._counted(values, how), how)
+
+    def require(self, ok: Any, message: str) -> None:
+        """Insist on `ok` where the parameter runs."""
+        self.base.require(jnp.logical_or(ok, jnp.logical_not(self.running)), message)
+
+    def _counted(self, values: Any, how: How) -> Any:
+        return jnp.where(self.running, values, NEUTRAL[how])
+
+
+ALONE = Across()
+
 
 @dataclass
 class Replay(Across):
@@ -86,16 +120,19 @@ class Replay(Across):
     required: list[tuple[Any, str]] = field(default_factory=list)
 
     def array(self, values: Any, how: How = "sum") -> Any:
+        """Reduce over this parameter, or ask to have it reduced."""
         if self.whole:
             return reduce_whole(self._masked(values, how), how)
         return self._next(Ask("array", how, ""), values)
 
     def model(self, values: Any, how: How = "sum") -> Any:
+        """Ask to have it reduced over all parameters under this rule."""
         # The n-th question of a class is one question, whoever else asks in between.
         self.asked[self.owner] = number = self.asked.get(self.owner, -1) + 1
         return self._next(Ask("model", how, f"{self.owner}#{number}"), values)
 
     def require(self, ok: Any, message: str) -> None:
+        """Note what is insisted on; the engine looks at it before it writes anything."""
         self.required.append((ok, message))
 
     def _masked(self, values: Any, how: How) -> Any:

@@ -20,8 +20,8 @@ def safe_sqrt(x: Any) -> Any:
     The derivative of a plain root is infinite at 0, and 0 * inf = NaN would reach the gradient of a
     loss through any step in which a gradient was zero.
     """
-    positive = x > 0
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1)), 0)
+    flat = x <= 0  # rather than asking for x > 0: NaN stays NaN
+    return jnp.where(flat, 0, jnp.sqrt(jnp.where(flat, 1, x)))
 
 
 def real_zeros_like(x: Any) -> Any:

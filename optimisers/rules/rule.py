@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from ..errors import RuleError
-from .across import Across
+from .across import ALONE, Across
 from .checks import adjusted, checked_fields
 from .fields import Fields, fields_of, with_fields
 from .widen import widened
@@ -37,7 +37,7 @@ class Flow(NamedTuple):
     higher: tuple[Any, ...] = ()
     run: Any = True
     value: Any = None
-    across: Across = Across()
+    across: Across = ALONE
     dtype: Any = None
 
 
@@ -94,8 +94,7 @@ class Rule(Fields):
         rule, inner = scheduled(self, state)
         extra: dict[str, Any] = {"present": flow.run} if asks.present else {}
         if asks.across:
-            flow.across.owner = f"{cls.__module__}.{cls.__qualname__}"
-            extra["across"] = flow.across
+            extra["across"] = flow.across.under(f"{cls.__module__}.{cls.__qualname__}", flow.run)
         new, out = rule.apply(inner, x, flow.dx, *_higher(self, asks, flow.higher), **extra)
         step = out if isinstance(out, Step) else Step(out)
         run = step.run if asks.present else both(flow.run, step.run)

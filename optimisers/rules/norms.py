@@ -1,0 +1,77 @@
+"""Norms that neither overflow nor underflow, and the scaling that clips by one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from .numeric import abs2, safe_sqrt
+
+
+def scaled_norm(dx: Any, p: float, reduce: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
+    """Return (scale, root) such that the p-norm of `dx` is `scale * root`.
+
+    `reduce(values, how)` is `across.array` or `across.model`. The squares of 1e30 do not fit into
+    float32, those of 1e-30 vanish; divided by (about) the largest element first, they are small.
+    """
+    size = jnp.abs(dx)
+    if p == 0:
+        return jnp.ones_like(size, shape=()), reduce((size != 0).astype(size.dtype), "sum")
+    # Of no element at all the maximum is -inf (and the minimum inf), but the norm is 0.
+    top = reduce(size, "max")
+    largest = jnp.maximum(top, 0)
+    if p == math.inf:
+        scale = _power_of_two(largest)
+        return scale, largest / scale
+    if p < 0:
+        least = jnp.where(top < 0, 0, reduce(size, "min"))
+        return _negative(size, p, least, reduce)
+    if p in (1, 2):
+        # A power of two divides without rounding, so that [3, 4] still has a norm of exactly 5.
+        scale = _power_of_two(largest)
+        if p == 1:
+            return scale, reduce(size / scale, "sum")
+        return scale, safe_sqrt(reduce(abs2(dx / scale), "sum"))
+    scale = _ordinary(largest)  # the largest term is then exactly 1, whatever p is
+    return scale, _power(reduce(_power(size / scale, p), "sum"), 1 / p)
+
+
+def shrink(dx: Any, scale: Any, root: Any, omega: Any) -> Any:
+    """Return `dx * min(omega / (scale * root), 1)`, zeros for a bound of zero."""
+    within = jnp.logical_and(scale * root <= omega, omega > 0)
+    # omega / (scale * root) itself would underflow at 1 / 1e38 and turn a long step into none.
+    return jnp.where(within, dx, (dx / scale) * (omega / jnp.where(root == 0, 1, root)))
+
+
+def _negative(size: Any, p: float, least: Any, reduce: Callable[[Any, Any], Any]) -> Any:
+    if p == -math.inf:
+        scale = _power_of_two(least)
+        return scale, least / scale
+    scale = _ordinary(least)
+    root = _power(reduce(_power(size / scale, p), "sum"), 1 / p)
+    # In the limit one element of 0 makes the sum infinite and the norm 0; `_power` left it out.
+    return scale, jnp.where(least > 0, root, least)
+
+
+def _power(x: Any, p: float) -> Any:
+    """Return x^p for x >= 0, with 0 and a finite derivative at 0 also where 0^p has none."""
+    above = x != 0  # rather than x > 0: NaN stays NaN
+    return jnp.where(above, jnp.where(above, x, 1) ** p, 0)
+
+
+def _ordinary(x: Any) -> Any:
+    """Return x as a constant to divide by, 1 where it is 0, subnormal, infinite or NaN."""
+    x, tiny = jax.lax.stop_gradient(x), jnp.finfo(x.dtype).tiny
+    ordinary = jnp.where(jnp.logical_and(x >= tiny, x < jnp.inf), x, 1)
+    # XLA multiplies by the reciprocal, which above 1 / tiny is subnormal and flushed to 0.
+    return jnp.minimum(ordinary, 1 / tiny)
+
+
+def _power_of_two(x: Any) -> Any:
+    """Return the power of two at or below x, as a constant; 1 where `_ordinary` says so."""
+    x = _ordinary(x)
+    return x / (2 * jnp.frexp(x)[0])
