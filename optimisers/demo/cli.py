@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from optimisers import Rule
 from optimisers.errors import OptimiserError, RuleError
 
 from . import curves, digits
 from .gradients import LIBRARIES
-from .needs import library
+from .needs import need
 from .rule_text import catalogue, parse_rule
 from .training import Run, train
 
@@ -81,7 +82,7 @@ def _parser() -> _Parser:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    bar = library("tqdm", "show a progress bar").tqdm
+    bar = need("tqdm", "show a progress bar").tqdm
     data = digits.load(options.seed)
     source = LIBRARIES[options.ad]()
     print(f"{len(data.labels)} images of digits to learn from, {len(data.test_labels)} held out")
@@ -107,14 +108,14 @@ def _draw(run: Run, options: argparse.Namespace) -> None:
     print(f"curves drawn into {options.plot}")
 
 
-def _rule(text: str) -> object:
+def _rule(text: str) -> Rule:
     try:
         return parse_rule(text)
     except RuleError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _at_least(least: int) -> object:
+def _at_least(least: int) -> Callable[[str], int]:
     def number(text: str) -> int:
         try:
             value = int(text)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .needs import library
+from .needs import need
 from .training import Run
 
 BLUE, PALE = "#1f5fa8", "#9dbfe6"
@@ -53,4 +53,4 @@ def draw(run: Run, title: str, file: Path) -> None:
 
 def _figure() -> Any:
     # Not through pyplot, which would look for a screen and keep the figure alive.
-    return library("matplotlib.figure", "draw the curves").Figure((9, 4), layout="constrained")
+    return need("matplotlib.figure", "draw the curves").Figure((9, 4), layout="constrained")

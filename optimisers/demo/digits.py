@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .needs import library
+from .needs import need
 
 PIXELS, CLASSES, WHITE = 64, 10, 16.0
 
@@ -23,9 +23,8 @@ class Digits(NamedTuple):
 
 def load(seed: int) -> Digits:
     """Return the digits of scikit-learn, each class split three to one."""
-    purpose = "load the digits"
-    datasets = library("sklearn.datasets", purpose, '"optimisers[demo]"  # scikit-learn')
-    selection = library("sklearn.model_selection", purpose)
+    datasets = need("sklearn.datasets", "load the digits")
+    selection = need("sklearn.model_selection", "split the digits")
     images, labels = datasets.load_digits(return_X_y=True)
     images = (images / WHITE).astype(np.float32)
     train, test, train_labels, test_labels = selection.train_test_split(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from .needs import library
+from .needs import need
 
 
 class Library(NamedTuple):
@@ -34,8 +34,8 @@ def _jax() -> Library:
 
 
 def _autograd() -> Library:
-    autograd = library("autograd", "differentiate with Autograd", "autograd")
-    numpy = library("autograd.numpy", "differentiate with Autograd", "autograd")
+    autograd = need("autograd", "differentiate with Autograd", "autograd")
+    numpy = need("autograd.numpy", "differentiate with Autograd", "autograd")
 
     def log_softmax(x: Any) -> Any:
         x = x - numpy.max(x, axis=1, keepdims=True)
@@ -45,7 +45,7 @@ def _autograd() -> Library:
 
 
 def _torch() -> Library:
-    torch = library("torch", "differentiate with torch", "torch")
+    torch = need("torch", "differentiate with torch", "torch")
 
     def value_and_gradient(f: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
         both = torch.func.grad_and_value(f)

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import MissingLibraryError
 
 
-def library(module: str, purpose: str, install: str = '"optimisers[demo]"') -> Any:
+def need(module: str, purpose: str, install: str = '"optimisers[demo]"') -> Any:
     """Import a module for a purpose; where its library is missing, raise with the install line."""
     # Asked for first, so that an error inside a library that is there keeps its own words.
     name = module.partition(".")[0]

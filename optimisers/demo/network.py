@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +26,7 @@ def fresh_model(library: Library, seed: int) -> dict[str, Any]:
         weights = generator.normal(0, inputs**-0.5, (inputs, outputs)).astype(np.float32)
         return {"w": library.array(weights), "b": library.array(np.zeros(outputs, np.float32))}
 
-    hidden = [layer(i, o) for i, o in zip(WIDTHS[:-1], WIDTHS[1:], strict=True)]
+    hidden = [layer(i, o) for i, o in pairwise(WIDTHS)]
     return {"hidden": hidden, "out": layer(WIDTHS[-1], CLASSES)}
 
 

@@ -56,7 +56,7 @@ def catalogue() -> str:
 
 
 def signature(name: str, cls: type[Rule]) -> str:
-    """Write how a rule is made, with its defaults and without types: `Momentum(eta=0.01, rho=0.9)`."""
+    """Write how a rule is made, with its defaults and without types."""
     parameters = inspect.signature(cls).parameters.values()
     bare = [p.replace(annotation=inspect.Parameter.empty) for p in parameters]
     return f"{name}{inspect.Signature(bare)}"
