@@ -67,10 +67,13 @@ def _parser() -> _Parser:
         "--rule", type=_rule, default="Adam", help='a rule, e.g. "Momentum(0.05)" (default: Adam)'
     )
     parser.add_argument(
-        "--steps", type=_at_least(1), default=1000, help="how many steps (default: 1000)"
+        "--steps", type=_whole(1, 10**6), default=1000, help="how many steps (default: 1000)"
     )
     parser.add_argument(
-        "--seed", type=_at_least(0), default=0, help="for the split, the weights and the batches"
+        "--seed",
+        type=_whole(0, 2**32 - 1),
+        default=0,
+        help="for the split, the weights and the batches",
     )
     parser.add_argument(
         "--ad", choices=LIBRARIES, default="jax", help="who differentiates (default: jax)"
@@ -115,15 +118,15 @@ def _rule(text: str) -> Rule:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _at_least(least: int) -> Callable[[str], int]:
+def _whole(least: int, most: int) -> Callable[[str], int]:
     def number(text: str) -> int:
         try:
             value = int(text)
         except ValueError:
             value = least - 1
-        if value < least:
+        if not least <= value <= most:
             raise argparse.ArgumentTypeError(
-                f"expected a whole number of at least {least}, got {text!r}"
+                f"expected a whole number from {least} to {most}, got {text!r}"
             )
         return value
 
@@ -134,6 +137,6 @@ def _picture(text: str) -> Path:
     file = Path(text)
     try:
         curves.check_file(file)
-    except (ImportError, ValueError) as error:
+    except (ImportError, OSError, ValueError) as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return file

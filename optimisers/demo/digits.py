@@ -38,7 +38,7 @@ def batches(count: int, size: int, steps: int, seed: int) -> Iterator[Any]:
     generator = np.random.default_rng(seed)
     order = np.empty(0, np.int64)
     for _ in range(steps):
-        if len(order) < size:
+        while len(order) < size:
             order = np.concatenate([order, generator.permutation(count)])
         yield order[:size]
         order = order[size:]

@@ -1,0 +1,232 @@
+"""What the style of this project asks for and a program can check."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import subprocess
+import sys
+import tomllib
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import optimisers
+from optimisers.demo.rule_text import rule_classes
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "optimisers"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+MODULES = sorted(PACKAGE.rglob("*.py"))
+FILES = sorted(
+    file
+    for folder in ("optimisers", "tests", "benchmarks", "docs")
+    for file in (ROOT / folder).rglob("*.py")
+)
+# One list of the rooms for the linter and for this file.
+ROOMS = [r for r in PROJECT["tool"]["importlinter"]["contracts"][0]["layers"] if r.isalpha()]
+
+PUBLIC = {name: getattr(optimisers, name) for name in optimisers.__all__}
+FUNCTIONS = {
+    name: value
+    for name, value in PUBLIC.items()
+    if callable(value) and not isinstance(value, type | types.ModuleType)
+}
+RULES = rule_classes()
+RULE_SECTIONS = ["Update", "State", "Args", "Raises", "Differs", "Examples", "References"]
+
+MOST_LINES, MOST_LINES_OF_A_FUNCTION = 400, 40
+
+
+@cache
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def name_of(file: Path) -> str:
+    return str(file.relative_to(ROOT))
+
+
+def sections(thing: Any) -> list[str]:
+    """Return the headings of a docstring, in order."""
+    return re.findall(r"^([A-Z]\w+):$", inspect.getdoc(thing) or "", re.MULTILINE)
+
+
+def section(thing: Any, heading: str) -> str:
+    """Return the text of one section."""
+    found = re.search(
+        rf"^{heading}:\n((?:[ ].*\n|\n)*)", f"{inspect.getdoc(thing)}\n", re.MULTILINE
+    )
+    return found[1] if found else ""
+
+
+def functions_in(file: Path) -> Iterator[tuple[str, int]]:
+    """Yield each function with its number of lines, the docstring left out."""
+    for node in ast.walk(parsed(file)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            if ast.get_docstring(node) is not None:
+                text = node.body[0]
+                lines -= (text.end_lineno or 0) - text.lineno + 1
+            yield f"{name_of(file)}:{node.lineno} {node.name}", lines
+
+
+def imports_of(file: Path) -> Iterator[tuple[int, str]]:
+    """Yield each module of this package that a file imports, by its full name."""
+    package = file.relative_to(ROOT).parent.parts
+    for node in ast.walk(parsed(file)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            base = ".".join([*above, *(node.module or "").split(".")]).strip(".")
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+
+
+def per(files: list[Path]) -> Callable[[Any], Any]:
+    return pytest.mark.parametrize("file", files, ids=name_of)
+
+
+@per(MODULES)
+def test_every_module_says_what_it_is_for(file: Path) -> None:
+    docstring = ast.get_docstring(parsed(file))
+    assert docstring
+    if file.name == "__init__.py" and file.parent != PACKAGE:
+        # One sentence: a room that needs more has a README.
+        assert len(re.findall(r"[.!?](?:\s|$)", docstring)) == 1
+
+
+@per(FILES)
+def test_files_and_functions_stay_short(file: Path) -> None:
+    assert len(file.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+    long = [at for at, lines in functions_in(file) if lines > MOST_LINES_OF_A_FUNCTION]
+    assert long == []
+
+
+@per([file for file in MODULES if file.relative_to(PACKAGE).parts[0].removesuffix(".py") in ROOMS])
+def test_a_room_imports_only_from_rooms_further_down(file: Path) -> None:
+    own = ROOMS.index(file.relative_to(PACKAGE).parts[0].removesuffix(".py"))
+    wrong = []
+    for line, name in imports_of(file):
+        match name.split("."):
+            case ["optimisers", room, *_] if room in ROOMS[own:] or room == "_version":
+                continue
+            case ["optimisers", *_] if file.parent != PACKAGE or own:
+                wrong.append(f"{name_of(file)}:{line} {name}")
+    assert wrong == []
+
+
+def test_every_public_name_is_exported_and_every_export_is_there() -> None:
+    public = {
+        name
+        for name, value in vars(optimisers).items()
+        if not name.startswith("_")
+        and not isinstance(value, types.ModuleType)
+        and name != "annotations"  # of `from __future__`
+    }
+    assert len(set(optimisers.__all__)) == len(optimisers.__all__)
+    exported = {name for name in optimisers.__all__ if not name.startswith("_")}
+    modules = {name for name in exported if isinstance(PUBLIC[name], types.ModuleType)}
+    assert exported - modules == public
+
+
+@pytest.mark.parametrize("name", [n for n in PUBLIC if not n.startswith("_")])
+def test_every_public_name_has_a_docstring_of_its_own(name: str) -> None:
+    docstring = PUBLIC[name].__doc__
+    assert docstring
+    first = docstring.strip().partition("\n\n")[0]
+    assert first.endswith((".", "!", ":"))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_public_function_describes_its_arguments(name: str) -> None:
+    function = FUNCTIONS[name]
+    assert [
+        s for s in ("Args", "Returns", "Raises", "Examples") if s not in sections(function)
+    ] == []
+    described = section(function, "Args")
+    for parameter in inspect.signature(function).parameters:
+        assert re.search(rf"\b{re.escape(parameter)}\b", described), parameter
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_has_its_sections_in_order(name: str) -> None:
+    found = [heading for heading in sections(RULES[name]) if heading in RULE_SECTIONS]
+    assert found == [heading for heading in RULE_SECTIONS if heading in found]
+    assert {"Update", "State", "References"} <= set(found)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_describes_each_of_its_fields(name: str) -> None:
+    described = section(RULES[name], "Args")
+    for field in fields(RULES[name]):  # type: ignore[arg-type]
+        assert re.search(rf"^\s*\*?{field.name}:", described, re.MULTILINE), field.name
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_has_a_file_named_after_it_and_to_itself(name: str) -> None:
+    room, file = RULES[name].__module__.split(".")[1:]
+    assert room == "rules"
+    assert file.replace("_", "") == name.removeprefix("Optimiser").lower()
+    assert [other for other in RULES.values() if other.__module__ == RULES[name].__module__] == [
+        RULES[name]
+    ]
+
+
+def test_exceptions_live_in_one_module_with_their_tree() -> None:
+    found = {
+        f"{name_of(file)} {node.name}"
+        for file in MODULES
+        if file != PACKAGE / "errors.py"
+        for node in ast.walk(parsed(file))
+        if isinstance(node, ast.ClassDef)
+        and any(
+            ast.unparse(base).endswith(("Error", "Exception", "Warning")) for base in node.bases
+        )
+    }
+    assert found == set()
+    errors = [
+        n.name for n in ast.walk(parsed(PACKAGE / "errors.py")) if isinstance(n, ast.ClassDef)
+    ]
+    tree = ast.get_docstring(parsed(PACKAGE / "errors.py")) or ""
+    assert [error for error in errors if error not in tree] == []
+
+
+def test_the_version_is_the_top_of_the_changelog() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    versions = re.findall(r"^## \[(\d[^\]]*)\]", changelog, re.MULTILINE)
+    assert versions[0] == optimisers.__version__
+
+
+def test_three_libraries_are_required_and_no_others() -> None:
+    names = [re.match(r"[\w-]+", d)[0] for d in PROJECT["project"]["dependencies"]]  # type: ignore[index]
+    assert sorted(names) == ["jax", "numpy", "optree"]
+    extras = PROJECT["project"]["optional-dependencies"]
+    assert sorted(extras) == ["demo", "docs", "interop", "save", "test"]
+
+
+def test_importing_the_package_imports_no_optional_library() -> None:
+    optional = {"autograd", "equinox", "flax", "matplotlib", "optax", "sklearn", "torch", "tqdm"}
+    code = f"import optimisers, sys; print(sorted({optional!r} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_no_test_imports_torch_except_through_its_fixture() -> None:
+    # Such a module could not even be collected where torch is not installed.
+    found = [
+        f"{name_of(file)}:{node.lineno}"
+        for file in (ROOT / "tests").rglob("*.py")
+        for node in parsed(file).body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        and re.match(r"(import|from) torch\b", ast.unparse(node))
+    ]
+    assert found == []
