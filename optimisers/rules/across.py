@@ -23,8 +23,8 @@ from ..errors import NonFiniteError
 
 How = Literal["sum", "max", "min"]
 NEUTRAL: dict[str, float] = {"sum": 0.0, "max": -jnp.inf, "min": jnp.inf}
-REDUCE = {"sum": jnp.sum, "max": jnp.max, "min": jnp.min}
-COMBINE = {"sum": jnp.add, "max": jnp.maximum, "min": jnp.minimum}
+REDUCE: dict[str, Any] = {"sum": jnp.sum, "max": jnp.max, "min": jnp.min}
+COMBINE: dict[str, Any] = {"sum": jnp.add, "max": jnp.maximum, "min": jnp.minimum}
 
 
 class Ask(NamedTuple):
@@ -109,7 +109,7 @@ class Replay(Across):
     """The reductions inside a kernel: known answers are given, the first unknown one is asked.
 
     `whole` says that this program sees whole parameters, so that array questions need no answer
-    from outside. `mask` (elementwise, or True) tells which elements count.
+    from outside. `mask` (elementwise, or True) tells which elements are there to be counted.
     """
 
     answers: Sequence[Any] = ()

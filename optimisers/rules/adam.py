@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
-from .numeric import abs2, real_zeros_like, safe_sqrt
+from .numeric import abs2, ratio, real_zeros_like, safe_sqrt
 from .rule import Rule
 
 
@@ -45,7 +45,7 @@ class Adam(Rule):
     Examples:
         >>> rule = Adam(0.1)
         >>> rule.apply(rule.init(jnp.array(1.0)), 1.0, 5.0)[1].round(6)
-        Array(0.1, dtype=float32, weak_type=True)
+        Array(0.1, dtype=float32)
 
     References:
         Kingma and Ba, 2015, algorithm 1, https://arxiv.org/abs/1412.6980
@@ -65,5 +65,5 @@ class Adam(Rule):
         (m, v, (b1, b2)), (beta1, beta2) = state, self.beta
         m = beta1 * m + (1 - beta1) * dx
         v = beta2 * v + (1 - beta2) * abs2(dx)
-        step = self.eta * ((m / (1 - b1)) / (safe_sqrt(v / (1 - b2)) + self.epsilon))
+        step = self.eta * ratio(m / (1 - b1), safe_sqrt(v / (1 - b2)) + self.epsilon)
         return (m, v, (b1 * beta1, b2 * beta2)), step

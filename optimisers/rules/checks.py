@@ -61,7 +61,7 @@ def _checked(rule: Rule, field: dataclasses.Field[Any], value: Any) -> Any:
             raise RuleTypeError(f"{where} takes {len(default)} numbers, got {value!r}") from None
         if len(value) != len(default):
             raise RuleError(f"{where} takes {len(default)} numbers, got {len(value)}")
-        return tuple(_number(rule, field.name, v, where) for v in value)
+        return tuple(_number(rule, f"{field.name}[{i}]", v, where) for i, v in enumerate(value))
     return value if callable(value) else _number(rule, field.name, value, where)
 
 
@@ -79,6 +79,10 @@ def _number(rule: Rule, name: str, value: Any, where: str) -> Any:
 
 def _within(rule: Rule, name: str, value: float, where: str) -> float:
     limits = {**LIMITS, **rule.limits}
+    if name in limits:  # limits of one number of a tuple, as "ell[0]"
+        where = f"{type(rule).__name__}: {name}"
+    else:
+        name = name.partition("[")[0]
     low, high = limits.get(name, (-math.inf, math.inf))
     endless = math.isinf(value) and name in LIMITS and name not in BOUNDLESS
     if math.isnan(value) or endless or not low <= value <= high:
@@ -111,8 +115,8 @@ def names_of(rule: Rule) -> set[str]:
 def unknown_field(names: Iterable[str], rule: object, known: Iterable[str]) -> RuleError:
     """Return the error for fields that a rule does not have, with the nearest it has."""
     name, known = sorted(names)[0], sorted(known)
-    near = difflib.get_close_matches(name, known, 1) or [n for n in [SYNONYMS.get(name)] if n in known]
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    near = difflib.get_close_matches(name, known, 1) or [SYNONYMS.get(name, "")]
+    hint = f"; did you mean {near[0]!r}?" if near[0] in known else ""
     return RuleError(f"cannot adjust {name!r}: {rule} has {', '.join(known) or 'no fields'}{hint}")
 
 

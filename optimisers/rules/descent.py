@@ -29,7 +29,7 @@ class Descent(Rule):
 
     Examples:
         >>> Descent(0.1).apply((), 1.0, 5.0)[1]
-        Array(0.5, dtype=float32, weak_type=True)
+        Array(0.5, dtype=float32)
 
     References:
         Cauchy, 1847, Comptes rendus 25, p. 536.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -95,7 +95,7 @@ def _template_hash(template: Template) -> int:
 def _annotations(cls: type) -> dict[str, Any]:
     try:
         return typing.get_type_hints(cls)
-    except Exception:
+    except Exception:  # noqa: BLE001 - whatever evaluating the annotation raises
         # An annotation that only a type checker can resolve: the field is judged by its value.
         return {}
 

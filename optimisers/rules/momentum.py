@@ -36,7 +36,7 @@ class Momentum(Rule):
 
     Examples:
         >>> Momentum(0.1, 0.9).apply(jnp.array(1.0), 0.0, 2.0)[1]
-        Array(1.1, dtype=float32, weak_type=True)
+        Array(1.1, dtype=float32)
 
     References:
         Polyak, 1964, equation 9, https://doi.org/10.1016/0041-5553(64)90137-5

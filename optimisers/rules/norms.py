@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .numeric import abs2, safe_sqrt
 
@@ -20,7 +21,7 @@ def scaled_norm(dx: Any, p: float, reduce: Callable[[Any, Any], Any]) -> tuple[A
     """
     size = jnp.abs(dx)
     if p == 0:
-        return jnp.ones_like(size, shape=()), reduce((size != 0).astype(size.dtype), "sum")
+        return jnp.ones((), size.dtype), reduce((size != 0).astype(size.dtype), "sum")
     # Of no element at all the maximum is -inf (and the minimum inf), but the norm is 0.
     top = reduce(size, "max")
     largest = jnp.maximum(top, 0)
@@ -47,7 +48,9 @@ def shrink(dx: Any, scale: Any, root: Any, omega: Any) -> Any:
     return jnp.where(within, dx, (dx / scale) * (omega / jnp.where(root == 0, 1, root)))
 
 
-def _negative(size: Any, p: float, least: Any, reduce: Callable[[Any, Any], Any]) -> Any:
+def _negative(
+    size: Any, p: float, least: Any, reduce: Callable[[Any, Any], Any]
+) -> tuple[Any, Any]:
     if p == -math.inf:
         scale = _power_of_two(least)
         return scale, least / scale
@@ -65,7 +68,7 @@ def _power(x: Any, p: float) -> Any:
 
 def _ordinary(x: Any) -> Any:
     """Return x as a constant to divide by, 1 where it is 0, subnormal, infinite or NaN."""
-    x, tiny = jax.lax.stop_gradient(x), jnp.finfo(x.dtype).tiny
+    x, tiny = jax.lax.stop_gradient(x), float(np.finfo(x.dtype).tiny)
     ordinary = jnp.where(jnp.logical_and(x >= tiny, x < jnp.inf), x, 1)
     # XLA multiplies by the reciprocal, which above 1 / tiny is subnormal and flushed to 0.
     return jnp.minimum(ordinary, 1 / tiny)

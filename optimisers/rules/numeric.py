@@ -27,3 +27,9 @@ def safe_sqrt(x: Any) -> Any:
 def real_zeros_like(x: Any) -> Any:
     """Return zeros shaped like x, real also for complex x."""
     return jnp.zeros_like(x.real if jnp.iscomplexobj(x) else x)
+
+
+def ratio(a: Any, b: Any) -> Any:
+    """Return a / b, 0 where b is 0: with epsilon = 0 a zero gradient would else step by 0 / 0."""
+    empty = b == 0
+    return jnp.where(empty, 0, a / jnp.where(empty, 1, b))

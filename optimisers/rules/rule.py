@@ -9,8 +9,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from ..errors import RuleError
+from ..errors import RuleError, RuleTypeError
 from .across import ALONE, Across
 from .checks import adjusted, checked_fields
 from .fields import Fields, fields_of, with_fields
@@ -23,11 +24,14 @@ class Step(NamedTuple):
     dx: the step, subtracted from the parameter unless `value` is given.
     run: whether the rules after this one run (False: they and the parameter stand still).
     value: what the parameter becomes, exactly; x - (x - y) is not y in floating point.
+    turn: for rules that do not run, whether this call counts for those after this one that look at
+        `present`: an AccumGrad after an AccumGrad counts what the first passes on.
     """
 
     dx: Any
     run: Any = True
     value: Any = None
+    turn: Any = True
 
 
 class Flow(NamedTuple):
@@ -39,6 +43,7 @@ class Flow(NamedTuple):
     value: Any = None
     across: Across = ALONE
     dtype: Any = None
+    turn: Any = True
 
 
 class Asks(NamedTuple):
@@ -90,23 +95,25 @@ class Rule(Fields):
 
     def advance(self, state: Any, x: Any, flow: Flow) -> tuple[Any, Flow]:
         """Take one step inside a chain: `apply`, held where the flow does not run."""
-        asks, cls = asks_of(type(self)), type(self)
+        cls: Any = type(self)
+        asks = asks_of(cls)
         rule, inner = scheduled(self, state)
         extra: dict[str, Any] = {"present": flow.run} if asks.present else {}
         if asks.across:
             extra["across"] = flow.across.under(f"{cls.__module__}.{cls.__qualname__}", flow.run)
         new, out = rule.apply(inner, x, flow.dx, *_higher(self, asks, flow.higher), **extra)
         step = out if isinstance(out, Step) else Step(out)
-        run = step.run if asks.present else both(flow.run, step.run)
-        new = new if asks.present else hold(flow.run, new, inner)
+        mine = flow.turn if asks.present else flow.run
+        run, turn = both(mine, step.run), both(flow.turn, step.turn)
+        new = hold(mine, new, inner)
         if rule is not self:
             new = (hold(run, state[0] + 1, state[0]), new)
-        return new, flow._replace(dx=step.dx, run=run, value=step.value)
+        return new, flow._replace(dx=step.dx, run=run, value=step.value, turn=turn)
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, widen: bool = True, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for name, first in (("init", 0), ("apply", 1)):
-            if name in cls.__dict__:
+            if widen and name in cls.__dict__:
                 setattr(cls, name, widened(cls.__dict__[name], first))
 
     def __post_init__(self) -> None:
@@ -114,22 +121,52 @@ class Rule(Fields):
             object.__setattr__(self, name, value)
 
 
-class Wrapper(Rule):
-    """A rule made of rules: `advance` is written by the subclass, `apply` follows from it."""
+class Wrapper(Rule, widen=False):
+    """A rule made of rules: `advance` is written by the subclass, `apply` follows from it.
+
+    `outside` is 0 for a wrapper that may stand anywhere; others stand only inside wrappers with a
+    higher number, because elsewhere they would not see what they are for.
+    """
+
+    outside: ClassVar[int] = 0
+
+    def check_inside(self, rule: Any) -> None:
+        """Raise unless `rule` is one that may stand inside this one."""
+        name = type(self).__name__
+        if not isinstance(rule, Rule):
+            hint = f"; write {name}(*rules)" if isinstance(rule, tuple | list) else ""
+            raise RuleTypeError(f"{name} takes rules, got {rule!r}{hint}")
+        if isinstance(rule, Wrapper) and rule.outside >= max(self.outside, 1):
+            inner = type(rule).__name__
+            cure = f"write {inner}({name}(...))" if inner != name else "one is enough"
+            raise RuleTypeError(
+                f"{inner} cannot stand inside {name}, because it goes around whole rules; {cure}"
+            )
 
     def apply(self, state: Any, x: Any, dx: Any, *higher: Any) -> tuple[Any, Any]:
         """Run the rules inside on one array; returns the next state and the step."""
-        state, flow = self.advance(state, x, Flow(dx, higher, dtype=jnp.result_type(x)))
+        dtype = np.dtype(getattr(x, "dtype", np.float32))
+
+        def wide(self: Wrapper, state: Any, x: Any, dx: Any, *higher: Any) -> tuple[Any, Flow]:
+            return self.advance(state, x, Flow(dx, higher, dtype=dtype))
+
+        state, flow = widened(wide, 1)(self, state, x, dx, *higher)
         plain = flow.run is True and flow.value is None
-        return state, flow.dx if plain else Step(flow.dx, flow.run, flow.value)
+        return state, flow.dx if plain else Step(flow.dx, flow.run, flow.value, flow.turn)
 
 
 def start(rule: Rule, x: Any) -> Any:
     """Return a rule's first state; a rule with schedules also carries the count of its steps."""
-    state = rule.init(x)
+    count = jnp.zeros((), jnp.int32)
+    now, _ = scheduled(rule, (count, ()))
+    return rule.init(x) if now is rule else (count, now.init(x))
+
+
+def restart(rule: Rule, old: Rule, state: Any) -> Any:
+    """Return the state of `old`, of the same class, as it is once `rule` has taken its place."""
     if isinstance(rule, Wrapper) or not schedules_of(rule):
-        return state
-    return jnp.zeros((), jnp.int32), state
+        return rule.adjust_state(old, state)
+    return state[0], rule.adjust_state(old, state[1])
 
 
 def schedules_of(rule: Rule) -> dict[str, Callable[[Any], Any]]:

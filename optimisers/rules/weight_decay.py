@@ -32,7 +32,7 @@ class WeightDecay(Rule):
 
     Examples:
         >>> WeightDecay(0.5).apply((), 4.0, 1.0)[1]
-        Array(3., dtype=float32, weak_type=True)
+        Array(3., dtype=float32)
 
     References:
         Krogh and Hertz, 1991, equation 2, https://proceedings.neurips.cc/paper/1991
