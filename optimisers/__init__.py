@@ -1,0 +1,12 @@
+"""Optimisation rules and tree updates for any automatic differentiation library."""
+
+from . import errors, rules
+from .api import *
+from .api import __all__ as _api
+from .rules import *
+from .rules import __all__ as _rules
+from .state import State
+from .tree import register, trainable
+
+__version__ = "0.1.0"
+__all__ = ["State", "errors", "register", "rules", "trainable", *_api, *_rules]

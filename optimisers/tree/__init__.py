@@ -1,1 +1,20 @@
-"""placeholder"""
+"""The shape of a model: containers, names and paths, and the parallel walk with gradients."""
+
+from .match import Match, match
+from .nodes import flatten
+from .outline import Node, Outline, Path, holding, outline, rebuild
+from .register import register, trainable
+
+__all__ = [
+    "Match",
+    "Node",
+    "Outline",
+    "Path",
+    "flatten",
+    "holding",
+    "match",
+    "outline",
+    "rebuild",
+    "register",
+    "trainable",
+]

@@ -1,0 +1,280 @@
+"""update and update_: one step of every parameter that has a gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from ..arrays import adapter_of
+from ..arrays.ops import copied, is_traced_type, total
+from ..arrays.overlap import overlapping
+from ..errors import AliasError, ArgumentError
+from ..state import Layout, State
+from ..state.engine import Job, Work, answer_questions, check, closed, jobs_for, run
+from ..state.plan import Plan, plan_for
+from ..state.state import check_arrays, checked, copied as copied_state
+from ..tree import flatten, rebuild
+from . import inputs
+
+Tied = Literal["parts", "total"]
+MISSING: Any = object()
+
+
+def update(
+    state: State, model: Any, grads: Any = MISSING, *higher: Any, tied: Tied = "parts"
+) -> tuple[State, Any]:
+    """Return the state and the model after one step; the arguments are left as they were.
+
+    Args:
+        state: from `setup`, or a part of it with the same part of the model.
+        model: as it was set up: same names, shapes and dtypes.
+        grads: nested like the model, names matched by name, sequences by position. None, at a
+            parameter or at a whole branch, means no gradient: nothing there moves, state included.
+            Each gradient has its parameter's shape, any real dtype (complex for complex), any
+            library.
+        *higher: further gradients, for rules that take them.
+        tied: "parts": gradients at the places of a tied parameter are contributions and are added.
+            "total": each is the whole already (torch's `.grad`, TensorFlow, tinygrad); the first
+            that is not None counts.
+
+    Returns:
+        `(state, model)`: new ones. Parameters that did not move are the same arrays as before.
+
+    Raises:
+        StructureError: the gradient has a missing item, an unknown key, another container.
+        ShapeError: a gradient of another shape; shapes are never broadcast.
+        ArgumentError: arguments swapped or missing, a gradient that is no array.
+        DtypeError: a complex gradient of a real parameter; a parameter whose dtype changed.
+        StateError: the state of another model, deleted arrays, a vmapped state outside vmap.
+        RuleError: a rule needs a second gradient and got none.
+        NonFiniteError: a rule was told to insist on finite numbers.
+
+    Examples:
+        >>> model = {"w": np.array([1.0, 2.0]), "act": np.tanh}
+        >>> state = setup(Descent(0.1), model)
+        >>> state, model = update(state, model, {"w": np.array([1.0, 1.0]), "act": None})
+        >>> model["w"]
+        array([0.9, 1.9])
+    """
+    return _stepped(state, model, (grads, *higher), tied, write=False)
+
+
+def update_(
+    state: State, model: Any, grads: Any = MISSING, *higher: Any, tied: Tied = "parts"
+) -> tuple[State, Any]:
+    """Take the same step as `update`, reusing the memory of the state and the model.
+
+    NumPy and torch parameters are written in place; dicts, lists and other containers that can be
+    written keep their identity. The memory of JAX parameters is given to the results, so that the
+    old arrays are deleted, also where something else than the given model still holds them: use
+    what is returned. The given state is itself changed, and returned. Gradients are never written.
+    On tracers (inside `jax.jit` and the like) this is `update`.
+
+    Args:
+        state: as in `update`.
+        model: as in `update`.
+        grads: as in `update`.
+        *higher: as in `update`.
+        tied: as in `update`.
+
+    Returns:
+        `(state, model)`: the given state, and the model with its new parameters.
+
+    Raises:
+        AliasError: two NumPy or torch parameters overlap in memory without being one parameter.
+        OptimiserError: whatever `update` raises; always before anything is written.
+
+    Examples:
+        >>> model = {"w": np.array([1.0, 2.0])}
+        >>> w, state = model["w"], setup(Descent(0.1), model)
+        >>> _ = update_(state, model, {"w": np.array([1.0, 1.0])})
+        >>> w
+        array([0.9, 1.9])
+    """
+    return _stepped(state, model, (grads, *higher), tied, write=True)
+
+
+def _stepped(
+    state: State, model: Any, grads: tuple[Any, ...], tied: str, write: bool
+) -> tuple[State, Any]:
+    _check_arguments(state, model, grads, tied)
+    box = state._box
+    layout = box.layout
+    leaves, treedef = flatten(model)
+    flat = [flatten(g, "grads") for g in grads]
+    plan = plan_for(
+        layout, state._at, model, leaves, treedef,
+        [(g, structure) for g, (_, structure) in zip(grads, flat, strict=True)],
+    )  # fmt: skip
+    orders = [[*found, None] for found, _ in flat]
+    for prunes, order in zip(plan.prunes, orders, strict=True):
+        inputs.check_pruned(prunes, order)
+    traced = _is_traced(box.arrays, leaves, *orders)
+    check_arrays(layout, box.arrays)
+    work = _work(layout, plan, leaves, orders, tied, traced)
+    write = write and not traced
+    if write:
+        _check_aliases(layout, plan, leaves, work)
+    jobs = jobs_for(layout, box.arrays, work, write, traced)
+    answer_questions(jobs, traced)
+    check(jobs, traced)
+    results = [(job, *run(job, traced)) for job in jobs]
+    new_leaves = _placed(layout, plan, leaves, results, write, traced)
+    target = state if write else copied_state(state)
+    for job, carried, _ in results:
+        closed(layout.units[job.unit], target._box.arrays[job.unit], job, carried)
+    if write and all(map(_is, leaves, new_leaves)):
+        return target, model
+    return target, rebuild(model, plan.nodes, plan.held, new_leaves, write)
+
+
+def _is(a: Any, b: Any) -> bool:
+    return a is b
+
+
+def _check_arguments(state: Any, model: Any, grads: tuple[Any, ...], tied: str) -> None:
+    if isinstance(model, State) and not isinstance(state, State):
+        raise ArgumentError("arguments swapped: call update(state, model, grads), the state first")
+    checked(state)
+    if isinstance(model, State) or any(isinstance(g, State) for g in grads):
+        raise ArgumentError("got a State in another place; call update(state, model, grads)")
+    if grads[0] is MISSING:
+        raise ArgumentError(
+            "update(state, model, grads) needs gradients, nested like the model; None means none"
+        )
+    if tied not in ("parts", "total"):
+        raise ArgumentError(f'tied must be "parts" or "total", got {tied!r}')
+
+
+def _is_traced(arrays: Sequence[list[Any]], *leaves: Sequence[Any]) -> bool:
+    types: set[type] = set()
+    for some in (*arrays, *leaves):
+        types.update(map(type, some))
+    return any(map(is_traced_type, types))
+
+
+def _work(
+    layout: Layout, plan: Plan, leaves: Sequence[Any], orders: Sequence[Sequence[Any]], tied: str,
+    traced: bool,
+) -> dict[int, Work]:  # fmt: skip
+    """Fetch and check what each unit is to work on; units outside this part have nothing."""
+    work: dict[int, Work] = {}
+    ties = [_by_unit(found) for found in plan.tied]
+    for u, unit in enumerate(layout.units):
+        inside = [bool(plan.places[i]) for i in unit.params]
+        if not any(inside):
+            continue
+        if not all(inside):
+            raise ArgumentError(
+                "cannot update this part alone: its parameters share programs with others; "
+                "update the whole, with None where nothing should move"
+            )
+        xs = inputs.parameters(layout, unit, plan.firsts[u](leaves))
+        grads = []
+        for order, fetch, tie in zip(orders, plan.grads, ties, strict=True):
+            gs = list(inputs.gradients(layout, unit, fetch[u](order)))
+            for k, indices in tie.get(u, ()):
+                gs[k] = _total(layout, unit, k, [order[i] for i in indices], tied)
+            inputs.check_gradients(layout, unit, gs)
+            grads.append(tuple(_on_side(unit, g, traced) for g in gs))
+        work[u] = Work(xs, tuple(grads))
+    return work
+
+
+def _by_unit(tied: Any) -> dict[int, list[tuple[int, tuple[int, ...]]]]:
+    found: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
+    for u, k, indices in tied:
+        found.setdefault(u, []).append((k, indices))
+    return found
+
+
+def _total(layout: Layout, unit: Any, k: int, parts: Sequence[Any], tied: str) -> Any:
+    """Return the gradient of a tied parameter from those at its places."""
+    param = layout.params[unit.params[k]]
+    known = []
+    for part, code in zip(parts, param.codes, strict=True):
+        g = inputs.gradient(part, code)
+        if g is not None:
+            inputs.check_one(g, code, param.shape, param.dtype)
+            known.append(g)
+    if not known:
+        return None
+    return known[0] if tied == "total" else total(known, param.dtype)
+
+
+def _on_side(unit: Any, g: Any, traced: bool) -> Any:
+    """Bring a gradient to where its unit is computed."""
+    if g is None or isinstance(g, jax.core.Tracer):
+        return g
+    if traced:
+        return copied(g) if isinstance(g, np.ndarray) else g
+    return np.asarray(g) if unit.host else g
+
+
+def _check_aliases(
+    layout: Layout, plan: Plan, leaves: Sequence[Any], work: dict[int, Work]
+) -> None:
+    """Refuse overlapping host memory; mark units whose arrays somebody else needs after the call."""
+    host = [(i, x) for u, w in work.items() if layout.units[u].host
+            for i, x in zip(layout.units[u].params, w.xs, strict=True)]  # fmt: skip
+    pair = overlapping([x for _, x in host])
+    if pair is not None:
+        a, b = (layout.params[host[i][0]].codes[0] for i in pair)
+        raise AliasError(
+            f"cannot write {a} and {b} in place: they overlap in memory without being one "
+            "parameter; copy one of them, or use update"
+        )
+    device = [w for u, w in work.items() if not layout.units[u].host]
+    used: dict[int, int] = {}
+    placed = {i for places in plan.places for i in places}
+    for x in [leaves[i] for i in range(len(leaves)) if i not in placed]:
+        used[id(x)] = 1
+    for w in device:
+        for x in (*w.xs, *(g for gs in w.grads for g in gs)):
+            used[id(x)] = used.get(id(x), 0) + 1
+    for w in device:
+        w.alias = any(used[id(x)] > 1 for x in w.xs)
+
+
+def _placed(
+    layout: Layout, plan: Plan, leaves: Sequence[Any], results: Sequence[tuple[Job, Any, Any]],
+    write: bool, traced: bool,
+) -> list[Any]:  # fmt: skip
+    """Put each result at every place of its parameter, in the parameter's own kind of array."""
+    new = list(leaves)
+    for job, _, params in results:
+        unit = layout.units[job.unit]
+        if not traced and any(isinstance(g, np.ndarray) for gs in job.given.grads for g in gs):
+            # JAX may still be reading memory that the caller is free to overwrite once we return.
+            jax.block_until_ready(params)
+        for k, value in zip(job.members, params, strict=True):
+            places = plan.places[unit.params[k]]
+            x = leaves[places[0]]
+            if traced or isinstance(x, jax.Array) and not unit.host:
+                for i in places:
+                    new[i] = value
+                continue
+            _place_on_host(new, leaves, places, np.asarray(value), write)
+    return new
+
+
+def _place_on_host(
+    new: list[Any], leaves: Sequence[Any], places: Sequence[int], value: Any, write: bool
+) -> None:
+    x = leaves[places[0]]
+    adapter = adapter_of(type(x))
+    assert adapter is not None
+    if write and adapter.may_write(x):
+        result = adapter.write(x, value)
+        mine = adapter.identity(x)
+        for i in places[1:]:
+            # The same memory under another object stays that object.
+            if adapter_of(type(leaves[i])) is not adapter or adapter.identity(leaves[i]) != mine:
+                new[i] = result
+        return
+    result = adapter.like(x, value)
+    for i in places:
+        new[i] = result

@@ -1,0 +1,81 @@
+"""What the package asks of an array library; each library answers in one file beside this one."""
+
+from __future__ import annotations
+
+import importlib
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+
+
+class Adapter(Protocol):
+    """One array library. Adding one is a file with an object like this, and a line in LIBRARIES."""
+
+    name: str
+    """Short name of the library."""
+
+    host: bool
+    """Whether its arrays are computed from NumPy views of their memory (False: JAX's own)."""
+
+    def is_array_type(self, cls: type) -> bool:
+        """Tell whether objects of a class are leaves of this library, sparse gradients included."""
+        ...
+
+    def is_parameter(self, x: Any) -> bool:
+        """Tell whether a floating array may be trained (False: torch's requires_grad is off)."""
+        ...
+
+    def dtype(self, x: Any) -> np.dtype[Any]:
+        """Return the dtype, in NumPy's words."""
+        ...
+
+    def identity(self, x: Any) -> Any:
+        """Return something hashable, equal for two objects that are one array."""
+        ...
+
+    def check(self, x: Any, code: str) -> None:
+        """Raise DeviceError if the array cannot be computed where it is."""
+        ...
+
+    def view(self, x: Any) -> Any:
+        """Return the array as JAX's kernels take it: itself, or its memory as a NumPy array."""
+        ...
+
+    def gradient(self, g: Any) -> Any:
+        """Return a gradient as a dense JAX or NumPy array, or None where it means none."""
+        ...
+
+    def may_write(self, x: Any) -> bool:
+        """Tell whether the memory of `x` can be written in place."""
+        ...
+
+    def write(self, x: Any, value: np.ndarray[Any, Any]) -> Any:
+        """Write a value into the array in place; return it."""
+        ...
+
+    def like(self, x: Any, value: Any) -> Any:
+        """Return a new array of the kind of `x` that owns a copy of `value`."""
+        ...
+
+
+LIBRARIES = {"numpy": "numpy_", "jax": "jax_", "jaxlib": "jax_", "torch": "torch_", "scipy": "scipy_"}
+
+
+@lru_cache(maxsize=1024)
+def adapter_of(cls: type) -> Adapter | None:
+    """Return the adapter for objects of a class, found from the packages that it descends from."""
+    for base in cls.__mro__:
+        module = LIBRARIES.get(base.__module__.partition(".")[0])
+        if module is None:
+            continue
+        adapter: Adapter = importlib.import_module(f".{module}", __package__).ADAPTER
+        if adapter.is_array_type(cls):
+            return adapter
+    return None
+
+
+@lru_cache(maxsize=1024)
+def is_array_type(cls: type) -> bool:
+    """Tell whether objects of a class are arrays of a library that has an adapter."""
+    return adapter_of(cls) is not None

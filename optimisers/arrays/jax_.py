@@ -1,0 +1,67 @@
+"""JAX arrays: passed to kernels as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+class JaxAdapter:
+    """JAX's answers."""
+
+    name = "jax"
+    host = False
+
+    def is_array_type(self, cls: type) -> bool:
+        """Arrays, tracers, and what JAX hands out in the place of a gradient."""
+        return issubclass(cls, jax.Array | jax.core.Tracer) or cls.__name__ in (
+            "SymbolicZero",
+            "BCOO",
+            "BCSR",
+        )
+
+    def is_parameter(self, x: Any) -> bool:
+        """Every floating array is trained; a sparse one is no parameter."""
+        return isinstance(x, jax.Array)
+
+    def dtype(self, x: Any) -> np.dtype[Any]:
+        """Return the dtype."""
+        dtype: np.dtype[Any] = x.dtype
+        return dtype
+
+    def identity(self, x: Any) -> Any:
+        """Only one object is one array."""
+        return id(x)
+
+    def check(self, x: Any, code: str) -> None:
+        """JAX's arrays are where JAX put them."""
+
+    def view(self, x: Any) -> Any:
+        """Return the array itself."""
+        return x
+
+    def gradient(self, g: Any) -> Any:
+        """Sum a sparse gradient to a dense one; a symbolic zero means that there is none."""
+        if isinstance(g, jax.Array):
+            return None if g.dtype == jax.dtypes.float0 else g
+        return None if type(g).__name__ == "SymbolicZero" else g.todense()
+
+    def may_write(self, x: Any) -> bool:
+        """JAX's arrays are never written; `update_` gives their memory to the result instead."""
+        return False
+
+    def write(self, x: Any, value: np.ndarray[Any, Any]) -> Any:
+        """Return a new array, as there is nothing to write into."""
+        return self.like(x, value)
+
+    def like(self, x: Any, value: Any) -> Any:
+        """Return a JAX array where `x` is."""
+        if isinstance(x, jax.core.Tracer):
+            return jnp.asarray(value, dtype=x.dtype)
+        return jax.device_put(jnp.asarray(value, dtype=x.dtype), x.sharding)
+
+
+ADAPTER = JaxAdapter()

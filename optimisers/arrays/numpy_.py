@@ -1,0 +1,62 @@
+"""NumPy arrays: written in place, computed on JAX's CPU device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+
+class NumPyAdapter:
+    """NumPy's answers."""
+
+    name = "numpy"
+    host = True
+
+    def is_array_type(self, cls: type) -> bool:
+        """NumPy scalars are numbers, not arrays: they cannot be written and have no identity."""
+        return issubclass(cls, np.ndarray)
+
+    def is_parameter(self, x: Any) -> bool:
+        """Every floating array is trained."""
+        return True
+
+    def dtype(self, x: Any) -> np.dtype[Any]:
+        """Return the dtype in native byte order."""
+        dtype: np.dtype[Any] = x.dtype.newbyteorder("=")
+        return dtype
+
+    def identity(self, x: Any) -> Any:
+        """Two objects that are the same elements of the same memory are one array."""
+        if x.size == 0:
+            return id(x)
+        return ("numpy", x.__array_interface__["data"][0], x.shape, x.strides, x.dtype.str)
+
+    def check(self, x: Any, code: str) -> None:
+        """NumPy arrays can always be computed."""
+
+    def view(self, x: Any) -> Any:
+        """Return the array itself, in native byte order and as a plain ndarray."""
+        return np.asarray(x, dtype=x.dtype.newbyteorder("="))
+
+    def gradient(self, g: Any) -> Any:
+        """Return the array; JAX's float0 means that there is no gradient."""
+        return None if g.dtype == jax.dtypes.float0 else self.view(g)
+
+    def may_write(self, x: Any) -> bool:
+        """Read-only arrays, and broadcast ones whose elements share memory, cannot be written."""
+        return bool(x.flags.writeable) and not (x.size > 1 and 0 in x.strides)
+
+    def write(self, x: Any, value: np.ndarray[Any, Any]) -> Any:
+        """Copy a value into the array."""
+        np.copyto(x, value)
+        return x
+
+    def like(self, x: Any, value: Any) -> Any:
+        """Return a new array of the same class and byte order."""
+        new = np.array(value, dtype=x.dtype)
+        return new if type(x) is np.ndarray else new.view(type(x))
+
+
+ADAPTER = NumPyAdapter()

@@ -1,0 +1,49 @@
+"""The few operations on arrays of any library that need no rule: totals, zeros, and identity."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from .numbers import compute_dtype, is_wide, precision
+
+
+def total(parts: Sequence[Any], dtype: str) -> Any:
+    """Add gradients of one parameter in its compute dtype; JAX or NumPy arrays."""
+    if len(parts) == 1:
+        return parts[0]
+    if all(isinstance(part, np.ndarray) for part in parts):
+        wide = [np.asarray(part, dtype=np.result_type(part, compute_dtype(dtype))) for part in parts]
+        return functools.reduce(np.add, wide)
+    with precision(is_wide(dtype)):
+        return _add(tuple(parts), str(compute_dtype(dtype)))
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _add(parts: tuple[Any, ...], dtype: str) -> Any:
+    return functools.reduce(lambda a, b: a + b, (part.astype(dtype) for part in parts))
+
+
+def is_traced_type(cls: type) -> bool:
+    """Tell whether objects of a class are tracers of a JAX transformation."""
+    return issubclass(cls, jax.core.Tracer)
+
+
+def copied(x: Any) -> Any:
+    """Return a NumPy array that shares no memory with `x`."""
+    return np.array(x)
+
+
+@functools.cache
+def cpu() -> Any:
+    """Return JAX's first CPU device, where host memory is computed."""
+    return jax.devices("cpu")[0]
+
+
+def on_cpu() -> Any:
+    """Return a context in which NumPy arguments are computed on the CPU."""
+    return jax.default_device(cpu())

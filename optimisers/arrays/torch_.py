@@ -1,0 +1,91 @@
+"""torch tensors: CPU memory seen as NumPy arrays, written in place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+from ..errors import DeviceError, DtypeError
+
+# torch and NumPy share no name for this one: its bits are carried over as 16-bit integers.
+BFLOAT16 = np.dtype(jnp.bfloat16)
+
+
+class TorchAdapter:
+    """torch's answers."""
+
+    name = "torch"
+    host = True
+
+    def is_array_type(self, cls: type) -> bool:
+        """Tensors and Parameters."""
+        return issubclass(cls, torch.Tensor)
+
+    def is_parameter(self, x: Any) -> bool:
+        """A Parameter is trained unless `requires_grad` was switched off; a tensor always is."""
+        return x.requires_grad or not isinstance(x, torch.nn.Parameter)
+
+    def dtype(self, x: Any) -> np.dtype[Any]:
+        """Return the dtype in NumPy's words."""
+        name = str(x.dtype).removeprefix("torch.")
+        try:
+            return BFLOAT16 if name == "bfloat16" else np.dtype(getattr(jnp, name))
+        except (AttributeError, TypeError):
+            return np.dtype(object)
+
+    def identity(self, x: Any) -> Any:
+        """Tensors that are the same elements of the same storage are one parameter."""
+        if x.numel() == 0 or x.layout is not torch.strided:
+            return id(x)
+        return ("torch", x.device, x.data_ptr(), tuple(x.shape), x.stride(), x.dtype)
+
+    def check(self, x: Any, code: str) -> None:
+        """Only CPU memory can be shared with JAX here."""
+        if x.device.type != "cpu":
+            raise DeviceError(
+                f"cannot train {code}: the tensor is on device {x.device}, which JAX does not "
+                "share; move the model with .cpu(), or hold its parameters as JAX arrays"
+            )
+
+    def view(self, x: Any) -> Any:
+        """Return the tensor's memory as a NumPy array, without a copy where torch allows it."""
+        x = x.detach().cpu().resolve_conj().resolve_neg()
+        if x.layout is not torch.strided:
+            x = x.to_dense()
+        if x.dtype is torch.bfloat16:
+            return x.view(torch.int16).numpy().view(BFLOAT16)
+        if self.dtype(x).kind == "O":
+            raise DtypeError(f"cannot compute with torch dtype {x.dtype}")
+        return x.numpy()
+
+    def gradient(self, g: Any) -> Any:
+        """Sum a sparse gradient to a dense one, bring one from a device to the host."""
+        return self.view(g)
+
+    def may_write(self, x: Any) -> bool:
+        """Expanded tensors share memory between elements; lazily conjugated ones hide it."""
+        shared = any(s == 0 and n > 1 for s, n in zip(x.stride(), x.shape, strict=True))
+        return not (shared or x.is_conj() or x.is_neg())
+
+    def write(self, x: Any, value: np.ndarray[Any, Any]) -> Any:
+        """Copy a value into the tensor, so that autograd notices the change."""
+        np.copyto(self.view(x), value)
+        torch.autograd.graph.increment_version(x)
+        return x
+
+    def like(self, x: Any, value: Any) -> Any:
+        """Return a new tensor, a Parameter if `x` is one, with the same `requires_grad`."""
+        value = np.array(value, dtype=self.dtype(x))
+        if x.dtype is torch.bfloat16:
+            new = torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
+        else:
+            new = torch.from_numpy(value)
+        if isinstance(x, torch.nn.Parameter):
+            return torch.nn.Parameter(new, requires_grad=x.requires_grad)
+        return new.requires_grad_(x.requires_grad)
+
+
+ADAPTER = TorchAdapter()

@@ -1,0 +1,164 @@
+"""Parameters grouped into units, and the first arrays of each unit."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..arrays.numbers import is_wide, precision, scalar_dtype, x64_enabled
+from ..arrays.ops import cpu, on_cpu
+from ..errors import DtypeError
+from ..rules.fields import Template, numbers_of, template_of
+from ..rules.rule import Rule
+from .kernel import init_unit
+from .layout import Param, Unit
+from .spec import Spec, form_of
+
+SMALL = 128 * 128
+PACK_SIZES = range(24, 51)
+BUNDLE, LITTLE_BUNDLE = 16, 64
+BIG_BUNDLE = 2**25  # elements: a program that needs much memory at once gains nothing from company
+
+
+def grouped(
+    params: Sequence[Param], rules: Sequence[Rule], weak: Sequence[bool], hosts: Sequence[bool],
+    places: Sequence[Any],
+) -> tuple[Unit, ...]:
+    """Group parameters that can share a program: same template, dtype, memory and device."""
+    groups: dict[Any, list[int]] = {}
+    templates = [template_of(rule) for rule in rules]
+    for i, (param, rule, template) in enumerate(zip(params, rules, templates, strict=True)):
+        packed = _is_packed(param, rule, places[i])
+        form = None if packed else form_of(template, param.dtype, param.shape)
+        key = (template, param.dtype, hosts[i], places[i], packed, form)
+        groups.setdefault(key, []).append(i)
+    units: list[Unit] = []
+    for (template, _, host, _, packed, _), members in groups.items():
+        for chosen in _packs(params, members) if packed else _bundles(params, members):
+            units.append(Unit(_spec(params, weak, chosen, template, packed), tuple(chosen), host))
+    return tuple(units)
+
+
+def _is_packed(param: Param, rule: Rule, place: Any) -> bool:
+    small = math.prod(param.shape) <= SMALL
+    return bool(rule.elementwise) and small and not (isinstance(place, tuple) and place[0] == "sharded")
+
+
+def _spec(
+    params: Sequence[Param], weak: Sequence[bool], chosen: Sequence[int], template: Template,
+    packed: bool,
+) -> Spec:
+    shapes = tuple(params[i].shape for i in chosen)
+    return Spec(template, shapes, params[chosen[0]].dtype, tuple(weak[i] for i in chosen), packed)
+
+
+def _packs(params: Sequence[Param], members: Sequence[int]) -> list[list[int]]:
+    """Cut small parameters into packs, in the order and size that give the fewest programs.
+
+    A program is one sequence of shapes. A model of repeated blocks repeats its shapes in its own
+    order; one of few shapes in any order repeats them when sorted.
+    """
+    shapes = {i: params[i].shape for i in members}
+    orders = [list(members), sorted(members, key=lambda i: (shapes[i], i))]
+    best: tuple[tuple[int, int], list[list[int]]] | None = None
+    for order in orders:
+        for size in PACK_SIZES:
+            packs = [order[j : j + size] for j in range(0, len(order), size)]
+            programs = len({tuple(shapes[i] for i in pack) for pack in packs})
+            score = (programs, len(packs))
+            if best is None or score < best[0]:
+                best = (score, packs)
+            if len(order) <= size:
+                break
+    return best[1] if best is not None else []
+
+
+def _bundles(params: Sequence[Param], members: Sequence[int]) -> list[list[int]]:
+    """Cut parameters into bundles, fewer of them where they are large."""
+    bundles: list[list[int]] = [[]]
+    elements = 0
+    for i in members:
+        size = math.prod(params[i].shape)
+        most = LITTLE_BUNDLE if size <= SMALL else BUNDLE
+        if bundles[-1] and (len(bundles[-1]) >= most or elements + size > BIG_BUNDLE):
+            bundles.append([])
+            elements = 0
+        bundles[-1].append(i)
+        elements += size
+    return bundles
+
+
+def hyper_tables(unit: Unit, rules: Sequence[Rule]) -> list[Any]:
+    """Return the hyper-parameters of a unit's rules: one table in a pack, vectors in a bundle.
+
+    Values that are tracers give traced tables; otherwise they are NumPy arrays.
+    """
+    rows = [numbers_of(rules[i]) for i in unit.params]
+    dtype = scalar_dtype(unit.spec.dtype)
+    traced = any(isinstance(v, jax.Array) for row in rows for v in row)
+    with precision(unit.spec.wide):
+        make: Callable[[Any], Any] = functools.partial(_stacked, dtype) if traced else (
+            lambda table: np.array(table, dtype=dtype).reshape(np.shape(table))
+        )
+        if unit.spec.packed:
+            return [make(rows)]
+        return [make(row) for row in rows]
+
+
+def _stacked(dtype: Any, table: Any) -> Any:
+    import jax.numpy as jnp
+
+    if table and isinstance(table[0], list):
+        return jnp.stack([_stacked(dtype, row) for row in table])
+    return jnp.stack([jnp.asarray(v, dtype=dtype) for v in table])
+
+
+def first_arrays(unit: Unit, hypers: list[Any], xs: Sequence[Any], traced: bool) -> list[Any]:
+    """Return all arrays of a fresh unit: hyper-parameters, scalar tables, moments."""
+    spec = unit.spec
+    hyper = hypers[0] if spec.packed else tuple(hypers)
+    if traced:
+        carried = init_unit(spec, hyper, xs)
+    else:
+        with precision(spec.wide):
+            carried = _init(spec)(hyper, xs)
+    return stored(unit, [*hypers, *jax.tree.leaves(carried)], traced)
+
+
+@functools.lru_cache(maxsize=1024)
+def _init(spec: Spec) -> Any:
+    return jax.jit(functools.partial(init_unit, spec))
+
+
+def stored(unit: Unit, arrays: list[Any], traced: bool) -> list[Any]:
+    """Return arrays in the form in which a state holds them between steps.
+
+    64-bit state is held by NumPy while x64 is off, as JAX would narrow it at every turn.
+    """
+    if traced:
+        return arrays
+    if unit.spec.wide and not x64_enabled():
+        return [np.asarray(a) for a in arrays]
+    if unit.host:
+        with on_cpu():
+            return [a if isinstance(a, jax.Array) else jax.device_put(a, _home()) for a in arrays]
+    return [a if isinstance(a, jax.Array) else jax.numpy.asarray(a) for a in arrays]
+
+
+def _home() -> Any:
+    """Return where host units' tables live: committed only where the default is elsewhere."""
+    return None if jax.default_backend() == "cpu" else cpu()
+
+
+def check_dtype(dtype: Any, code: str) -> None:
+    """Raise for floating dtypes that JAX cannot compute."""
+    if str(dtype) in ("longdouble", "float128", "complex256", "clongdouble"):
+        raise DtypeError(f"cannot train {code}: JAX has no dtype {dtype}; use float64 or complex128")
+
+
+__all__ = ["check_dtype", "first_arrays", "grouped", "hyper_tables", "is_wide", "stored"]

@@ -1,0 +1,319 @@
+"""Running the units of one step: jobs, their compiled programs, and the order of questions.
+
+A job is one unit, or one parameter of a bundle of which only some have a gradient. Eagerly each job
+is one compiled call; on tracers the same functions are inlined into the user's program.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..arrays.numbers import precision, x64_enabled
+from ..arrays.ops import on_cpu
+from ..errors import NonFiniteError, RuleError
+from ..rules.across import COMBINE, Ask
+from . import rows as host_rows
+from .kernel import Carried, Given, ask_rows, ask_unit, step_rows, step_unit
+from .layout import Layout, Unit
+from .spec import Spec
+
+
+@dataclass
+class Job:
+    """One program to run: what it is given, and where its results belong."""
+
+    unit: int
+    spec: Spec
+    hyper: Any
+    carried: Carried
+    xs: tuple[Any, ...]
+    given: Given
+    members: Sequence[int]
+    codes: Sequence[str]
+    host: bool
+    give_state: bool = False
+    give_params: bool = False
+    answers: list[Any] = field(default_factory=list)
+
+    @property
+    def in_rows(self) -> bool:
+        """Whether the pack was laid out in rows by NumPy, outside the program."""
+        return self.host and self.spec.packed
+
+
+@dataclass
+class Work:
+    """What a unit is asked to do in one call, parameters and gradients in the unit's order."""
+
+    xs: tuple[Any, ...]
+    grads: tuple[tuple[Any, ...], ...]
+    alias: bool = False
+
+
+def jobs_for(
+    layout: Layout, arrays: Sequence[list[Any]], work: dict[int, Work], write: bool, traced: bool
+) -> list[Job]:
+    """Cut a call into jobs; parameters that are frozen or have no gradient cause none."""
+    jobs: list[Job] = []
+    for u, todo in work.items():
+        unit = layout.units[u]
+        live = [not layout.params[i].frozen for i in unit.params]
+        present = [
+            ok and g is not None for ok, g in zip(live, todo.grads[0], strict=True)
+        ]
+        if not (any(present) or (unit.spec.every_call and any(live))):
+            continue
+        owned = write and not traced and _is_owned(arrays[u][unit.hypers :])
+        owned = owned and not isinstance(arrays[u][0], np.ndarray)
+        if all(present) or unit.spec.packed or unit.spec.every_call:
+            jobs.append(_whole(layout, u, arrays[u], todo, present, live, traced))
+        else:
+            jobs += _singles(layout, u, arrays[u], todo, present)
+        for job in jobs:
+            if job.unit == u:
+                job.give_state = owned
+                full = job.given.present is None
+                job.give_params = write and full and not (traced or todo.alias or unit.host)
+    return jobs
+
+
+def _whole(
+    layout: Layout, u: int, arrays: list[Any], todo: Work, present: list[bool], live: list[bool],
+    traced: bool,
+) -> Job:  # fmt: skip
+    unit = layout.units[u]
+    hyper, carried = opened(unit, arrays)
+    codes = [layout.params[i].codes[0] for i in unit.params]
+    _same_orders(todo, present, codes)
+    full = all(present)
+    xs, grads = todo.xs, todo.grads
+    if unit.host and unit.spec.packed and not traced:
+        grads = tuple(host_rows.pack(unit.spec, gs) for gs in grads)
+        xs = host_rows.pack(unit.spec, xs)
+    elif not full:
+        grads = tuple(_filled(gs, xs, traced) for gs in grads)
+    given = Given(
+        grads,
+        None if full else np.array(present),
+        None if all(live) or not unit.spec.every_call else np.array(live),
+    )
+    return Job(u, unit.spec, hyper, carried, xs, given, range(len(codes)), codes, unit.host)
+
+
+def _filled(gs: Sequence[Any], xs: Sequence[Any], traced: bool) -> tuple[Any, ...]:
+    """Put something of the right shape and dtype where a gradient is missing; it is masked out."""
+    # The parameter itself costs nothing, and its dtype is what gradients mostly have.
+    return tuple(x if g is None else g for g, x in zip(gs, xs, strict=True))
+
+
+def _singles(
+    layout: Layout, u: int, arrays: list[Any], todo: Work, present: list[bool]
+) -> list[Job]:
+    unit = layout.units[u]
+    hyper, carried = opened(unit, arrays)
+    codes = [layout.params[i].codes[0] for i in unit.params]
+    _same_orders(todo, present, codes)
+    return [
+        Job(
+            u, unit.spec.alone(i), (hyper[i],),
+            Carried((carried.scalars[i],), (carried.moments[i],)), (todo.xs[i],),
+            Given(tuple((gs[i],) for gs in todo.grads), None), (i,), (codes[i],), unit.host,
+        )  # fmt: skip
+        for i, ok in enumerate(present)
+        if ok
+    ]
+
+
+def _same_orders(todo: Work, present: list[bool], codes: Sequence[str]) -> None:
+    for gs in todo.grads[1:]:
+        for g, ok, code in zip(gs, present, codes, strict=True):
+            if ok and g is None:
+                raise RuleError(f"{code} has a first gradient but not every higher one")
+
+
+def opened(unit: Unit, arrays: list[Any]) -> tuple[Any, Carried]:
+    """Return the hyper-parameters and the carried arrays of a unit's flat list."""
+    n, form = unit.hypers, unit.spec.form
+    tables, moments = len(form.tables), form.moments
+    rest = arrays[n:]
+    if unit.spec.packed:
+        return arrays[0], Carried(tuple(rest[:tables]), tuple(rest[tables:]))
+    cut = n * tables
+    return tuple(arrays[:n]), Carried(
+        tuple(tuple(rest[i * tables : (i + 1) * tables]) for i in range(n)),
+        tuple(tuple(rest[cut + i * moments : cut + (i + 1) * moments]) for i in range(n)),
+    )
+
+
+def closed(unit: Unit, arrays: list[Any], job: Job, carried: Carried) -> None:
+    """Put a job's carried arrays back into the flat list of its unit."""
+    n, form = unit.hypers, unit.spec.form
+    tables, moments = len(form.tables), form.moments
+    if unit.spec.packed:
+        arrays[n:] = [*carried.scalars, *carried.moments]
+        return
+    for at, i in enumerate(job.members):
+        arrays[n + i * tables : n + (i + 1) * tables] = carried.scalars[at]
+        begin = n + n * tables + i * moments
+        arrays[begin : begin + moments] = carried.moments[at]
+
+
+def answer_questions(jobs: Sequence[Job], traced: bool) -> None:
+    """Run, job by job, what must be known before a step: norms of arrays and of the model."""
+    while True:
+        waiting = [(job, job.spec.asks[len(job.answers)]) for job in jobs
+                   if len(job.answers) < len(job.spec.asks)]  # fmt: skip
+        if not waiting:
+            return
+        own = [job for job, ask in waiting if ask.scope == "array"]
+        if own:
+            for job in own:
+                job.answers.append(_asked(job, traced))
+            continue
+        key = _next_key(waiting)
+        asked = [job for job, ask in waiting if ask.key == key]
+        parts = [_asked(job, traced) for job in asked]
+        how = next(ask.how for _, ask in waiting if ask.key == key)
+        for job in asked:
+            job.answers.append(_combine(parts, how, job, traced))
+
+
+def _next_key(waiting: Sequence[tuple[Job, Ask]]) -> str:
+    """Return a question that every job which will ever ask it is asking now."""
+    for _, ask in waiting:
+        later = {a.key for job, _ in waiting for a in job.spec.asks[len(job.answers) + 1 :]}
+        if ask.key not in later:
+            return ask.key
+    raise RuleError("rules at different parameters ask about the whole model in opposite orders")
+
+
+def _combine(parts: Sequence[Any], how: str, job: Job, traced: bool) -> Any:
+    if len(parts) == 1:
+        return parts[0]
+    dtype = job.hyper.dtype if job.spec.packed else job.hyper[0].dtype
+    if traced:
+        return functools.reduce(COMBINE[how], [jnp.asarray(p).astype(dtype) for p in parts])
+    with precision(any(str(p.dtype) == "float64" for p in parts)):
+        return _combined(how, str(dtype))(tuple(parts))
+
+
+@functools.cache
+def _combined(how: str, dtype: str) -> Any:
+    """Return the program that combines the units' parts of a reduction, in the widest of them."""
+
+    def combined(parts: Any) -> Any:
+        widest = jnp.result_type(*parts)
+        return functools.reduce(COMBINE[how], [p.astype(widest) for p in parts]).astype(dtype)
+
+    return jax.jit(combined)
+
+
+def _asked(job: Job, traced: bool) -> Any:
+    given = _given(job)
+    if traced:
+        return ask_unit(job.spec, job.hyper, job.carried, job.xs, _flags(given))
+    with _where(job):
+        return _program("ask", job.spec, job.in_rows)(job.hyper, job.carried, job.xs, given)
+
+
+def _given(job: Job) -> Given:
+    return job.given._replace(answers=tuple(job.answers))
+
+
+def _flags(given: Given) -> Given:
+    """Write True for "all": a program is compiled without masks where None comes in their place."""
+    return given._replace(
+        present=True if given.present is None else given.present,
+        live=True if given.live is None else given.live,
+    )
+
+
+def check(jobs: Sequence[Job], traced: bool) -> None:
+    """Raise the errors that need a value, before anything is written or given away."""
+    if traced:
+        return
+    for job in jobs:
+        if not job.spec.requires:
+            continue
+        with _where(job):
+            checks = _program("check", job.spec, job.in_rows)(
+                job.hyper, job.carried, job.xs, _given(job)
+            )
+        for message, ok in zip(job.spec.requires, checks, strict=True):
+            bad = np.flatnonzero(~np.asarray(ok))
+            if bad.size:
+                raise NonFiniteError(f"{message}, at {job.codes[bad[0]]}; nothing was changed")
+
+
+def run(job: Job, traced: bool) -> tuple[Carried, Any]:
+    """Take the step of one job; returns what it carries on and its parameters."""
+    if traced:
+        out = step_unit(job.spec, job.hyper, job.carried, job.xs, _flags(_given(job)))
+        return out.carried, out.params
+    program = _program("step", job.spec, job.in_rows, job.give_state, job.give_params)
+    with _where(job):
+        carried, params = program(job.hyper, job.carried, job.xs, _given(job))
+    if job.spec.wide and not x64_enabled():
+        carried = jax.tree.map(np.asarray, carried)
+    if job.in_rows:
+        params = host_rows.unpack(job.spec, np.asarray(params))
+    return carried, params
+
+
+def _where(job: Job) -> ExitStack:
+    """Return the context of a job's program: 64-bit mode, and the CPU for host memory."""
+    stack = ExitStack()
+    if job.spec.wide:
+        stack.enter_context(precision(True))
+    if job.host and jax.default_backend() != "cpu":
+        stack.enter_context(on_cpu())
+    return stack
+
+
+@functools.lru_cache(maxsize=4096)
+def _program(
+    what: str, spec: Spec, in_rows: bool, give_state: bool = False, give_params: bool = False
+) -> Any:
+    """Return the compiled function for a spec; it holds nothing but static data."""
+    step = step_rows if in_rows else step_unit
+    ask = ask_rows if in_rows else ask_unit
+
+    def stepped(hyper: Any, carried: Any, xs: Any, given: Any) -> Any:
+        return step(spec, hyper, carried, xs, _flags(given))[:2]
+
+    def checked(hyper: Any, carried: Any, xs: Any, given: Any) -> Any:
+        return step(spec, hyper, carried, xs, _flags(given)).checks
+
+    def asked(hyper: Any, carried: Any, xs: Any, given: Any) -> Any:
+        return ask(spec, hyper, carried, xs, _flags(given))
+
+    function = {"step": stepped, "check": checked, "ask": asked}[what]
+    donate = tuple(i for i, give in ((1, give_state), (2, give_params)) if give)
+    return jax.jit(function, donate_argnums=donate)
+
+
+def _is_owned(arrays: Sequence[Any]) -> bool:
+    """Tell whether nobody but this list holds any of the arrays.
+
+    The count of references is exact, and needs no marks: whoever shares an array (another state, a
+    `jax.tree.leaves`, a variable of the user's) raises it, and it falls when they let go.
+    """
+    return all(_references(arrays, i) <= _ALONE for i in range(len(arrays)))
+
+
+def _references(arrays: Sequence[Any], i: int) -> int:
+    return sys.getrefcount(arrays[i])
+
+
+_ALONE = _references([object()], 0)
+if hasattr(sys, "_is_gil_enabled") and not sys._is_gil_enabled():
+    _ALONE = -1  # without the lock, counts are estimates: give nothing away

@@ -1,0 +1,239 @@
+"""What happens to one unit in one step, as pure functions that can be compiled or inlined.
+
+A pack is computed in rows: small parameters, flattened, padded and stacked to `[rows, WIDTH]`, with
+the rule mapped over the rows. A bundle is computed one array after another. Both run the same `_run`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..arrays.numbers import compute_dtype, precision, scalar_dtype, standard_promotion
+from ..rules.across import COMBINE, NEUTRAL, REDUCE, Question, Replay
+from ..rules.fields import rebuild
+from ..rules.rule import Flow, both, hold, start
+from .spec import WIDTH, Spec
+
+
+class Carried(NamedTuple):
+    """What a unit carries from step to step, beside its hyper-parameters.
+
+    In a pack: scalars [k, columns] per table, moments [rows, WIDTH] per array of the state. In a
+    bundle: for each parameter a tuple of [columns] tables, and a tuple of arrays.
+    """
+
+    scalars: Any
+    moments: Any
+
+
+class Given(NamedTuple):
+    """What one step is given: gradients per order, and which parameters have one (True: all).
+
+    live: which parameters may move at all; the others are frozen.
+    answers: reductions known from earlier runs.
+    """
+
+    grads: tuple[Any, ...]
+    present: Any = True
+    live: Any = True
+    answers: tuple[Any, ...] = ()
+
+
+class Outcome(NamedTuple):
+    """What one step gives: the next state, the parameters, and the checks of `across.require`."""
+
+    carried: Carried
+    params: Any
+    checks: tuple[Any, ...] = ()
+
+
+def _run(
+    spec: Spec, numbers: Any, scalars: Any, moments: Any, x: Any, given: Given, replay: Replay
+) -> tuple[Any, Any, Any, tuple[Any, ...]]:
+    """Run the rule on one array (or one row of a pack): next tables, arrays, parameter, checks."""
+    dtype = compute_dtype(spec.dtype)
+    rule = rebuild(spec.template, [numbers[i] for i in range(spec.template.width)])
+    state = spec.form.join(scalars, moments)
+    grads = [_gradient(g, dtype, given.present) for g in given.grads]
+    flow = Flow(grads[0], tuple(grads[1:]), given.present, None, replay, np.dtype(spec.dtype))
+    wide = x.astype(dtype)
+    new, flow = rule.advance(state, wide, flow)
+    value = wide - flow.dx.astype(dtype) if flow.value is None else flow.value
+    moved = hold(flow.run, value.astype(x.dtype), x)
+    tables, arrays = spec.form.split(new, spec.rule_name)
+    if given.live is not True:
+        tables = hold(given.live, tables, scalars)
+        arrays, moved = hold(given.live, arrays, moments), hold(given.live, moved, x)
+    return tables, arrays, moved, tuple(jnp.asarray(ok) for ok, _ in replay.required)
+
+
+def _gradient(g: Any, dtype: Any, present: Any) -> Any:
+    g = g.astype(dtype)
+    return g if present is True else jnp.where(present, g, 0)
+
+
+def step_unit(spec: Spec, hyper: Any, carried: Carried, xs: Any, given: Given) -> Outcome:
+    """Take one step with a whole unit; parameters and gradients as tuples of arrays."""
+    with precision(spec.wide), standard_promotion(spec.dtype):
+        if not spec.packed:
+            return _step_bundle(spec, hyper, carried, xs, given)
+        grads = tuple(pack(spec, gs) for gs in given.grads)
+        out = step_rows(spec, hyper, carried, pack(spec, xs), given._replace(grads=grads))
+        return out._replace(params=unpack(spec, out.params, xs))
+
+
+def step_rows(spec: Spec, hyper: Any, carried: Carried, rows: Any, given: Given) -> Outcome:
+    """Take one step with a pack that is in rows already."""
+    with precision(spec.wide), standard_promotion(spec.dtype):
+        tables, arrays, moved, checks = _over_rows(
+            spec, hyper, carried, rows, given, lambda *args: _run(spec, *args)
+        )
+        first = spec.first
+        scalars = tuple(table[first] for table in tables)
+        return Outcome(Carried(scalars, arrays), moved, tuple(c[first] for c in checks))
+
+
+def _step_bundle(spec: Spec, hyper: Any, carried: Carried, xs: Any, given: Given) -> Outcome:
+    outs = []
+    for i, x in enumerate(xs):
+        mine = _only(given, i)
+        replay = Replay(given.answers, mask=mine.live)
+        args = (hyper[i], carried.scalars[i], carried.moments[i], x, mine, replay)
+        outs.append(_run(spec, *args))
+    tables, arrays, moved, checks = zip(*outs, strict=True)
+    moved = tuple(_as_weak(y, x, weak) for y, x, weak in zip(moved, xs, spec.weak, strict=True))
+    return Outcome(Carried(tables, arrays), moved, tuple(map(jnp.stack, zip(*checks, strict=True))))
+
+
+def _only(given: Given, i: int) -> Given:
+    return Given(
+        tuple(g[i] for g in given.grads),
+        given.present if given.present is True else given.present[i],
+        given.live if given.live is True else given.live[i],
+    )
+
+
+def _over_rows(
+    spec: Spec, hyper: Any, carried: Carried, rows: Any, given: Given, run: Callable[..., Any]
+) -> Any:
+    """Map `run` over the rows of a pack, each with the tables' rows of its own parameter."""
+    owner = spec.owner
+    spread = [a[owner] if getattr(a, "ndim", 0) else a for a in given.answers]
+    present = given.present if given.present is True else given.present[owner]
+    live = given.live if given.live is True else given.live[owner]
+    inside = _inside(spec) if spec.asks else None
+
+    def one(h: Any, s: Any, m: Any, x: Any, gs: Any, p: Any, ok: Any, a: Any, real: Any) -> Any:
+        replay = Replay(a, whole=False, mask=True if real is None else both(real, ok))
+        return run(h, s, m, x, Given(gs, p, ok, ()), replay)
+
+    axes = [None if x is True or x is None else 0 for x in (present, live, inside)]
+    by = [0 if getattr(a, "ndim", 0) else None for a in spread]
+    mapped = jax.vmap(one, (0, 0, 0, 0, 0, axes[0], axes[1], by, axes[2]))
+    tables = tuple(table[owner] for table in carried.scalars)
+    args = (hyper[owner], tables, carried.moments, rows, given.grads)
+    return mapped(*args, present, live, spread, inside)
+
+
+def ask_unit(spec: Spec, hyper: Any, carried: Carried, xs: Any, given: Given) -> Any:
+    """Answer the next question of a unit: [k] per parameter, or a scalar where it is the model's."""
+    with precision(spec.wide), standard_promotion(spec.dtype):
+        if spec.packed:
+            grads = tuple(pack(spec, gs) for gs in given.grads)
+            rows = pack(spec, xs)
+            return ask_rows(spec, hyper, carried, rows, given._replace(grads=grads))
+        ask = spec.asks[len(given.answers)]
+        parts = []
+        for i, x in enumerate(xs):
+            mine = _only(given, i)
+            replay = Replay(given.answers, mask=mine.live)
+            args = (hyper[i], carried.scalars[i], carried.moments[i], x, mine, replay)
+            parts.append(REDUCE[ask.how](_question(spec, *args), initial=NEUTRAL[ask.how]))
+        return _combined(parts, ask.how, spec)
+
+
+def ask_rows(spec: Spec, hyper: Any, carried: Carried, rows: Any, given: Given) -> Any:
+    """Answer the next question of a pack that is in rows already."""
+    with precision(spec.wide), standard_promotion(spec.dtype):
+        ask = spec.asks[len(given.answers)]
+        values = _over_rows(
+            spec, hyper, carried, rows, given, lambda *args: _question(spec, *args)
+        )
+        if ask.scope == "model":
+            return REDUCE[ask.how](values, initial=NEUTRAL[ask.how]).astype(scalar_dtype(spec.dtype))
+        each = REDUCE[ask.how](values, axis=1)
+        segments = getattr(jax.ops, f"segment_{ask.how}")
+        k = len(spec.shapes)
+        return segments(each, spec.owner, k, indices_are_sorted=True).astype(scalar_dtype(spec.dtype))
+
+
+def _question(spec: Spec, *args: Any) -> Any:
+    """Run the rule up to the first question without an answer; return what is to be reduced."""
+    try:
+        _run(spec, *args)
+    except Question as question:
+        return jnp.broadcast_to(question.values, args[3].shape)
+    raise AssertionError(f"{spec.rule_name} asked for a reduction once, and not again")
+
+
+def _combined(parts: Sequence[Any], how: str, spec: Spec) -> Any:
+    total = parts[0]
+    for part in parts[1:]:
+        total = COMBINE[how](total, part)
+    return total.astype(scalar_dtype(spec.dtype))
+
+
+def _inside(spec: Spec) -> Any:
+    """Tell for each element of a pack whether it belongs to a parameter or is padding."""
+    sizes = np.array([math.prod(shape) for shape in spec.shapes])
+    left = sizes[spec.owner] - (np.arange(len(spec.owner)) - spec.first[spec.owner]) * WIDTH
+    return jnp.arange(WIDTH, dtype=np.int32) < left.astype(np.int32)[:, None]
+
+
+def init_unit(spec: Spec, hyper: Any, xs: Any) -> Carried:
+    """Return the first state of a unit."""
+    dtype = compute_dtype(spec.dtype)
+
+    def one(numbers: Any, x: Any) -> Any:
+        rule = rebuild(spec.template, [numbers[i] for i in range(spec.template.width)])
+        return spec.form.split(start(rule, x.astype(dtype)), spec.rule_name)
+
+    with precision(spec.wide), standard_promotion(spec.dtype):
+        if spec.packed:
+            tables, arrays = jax.vmap(one)(hyper[spec.owner], pack(spec, xs))
+            return Carried(tuple(t[spec.first] for t in tables), arrays)
+        pairs = [one(h, x) for h, x in zip(hyper, xs, strict=True)]
+        return Carried(tuple(p[0] for p in pairs), tuple(p[1] for p in pairs))
+
+
+def pack(spec: Spec, xs: Sequence[Any]) -> Any:
+    """Stack small arrays to rows of WIDTH elements, each array beginning a row."""
+    parts = []
+    for x, shape, rows in zip(xs, spec.shapes, spec.rows, strict=True):
+        flat, size = jnp.reshape(x, (-1,)), math.prod(shape)
+        if size != rows * WIDTH:
+            flat = jnp.pad(flat, (0, rows * WIDTH - size))
+        parts.append(flat.reshape(rows, WIDTH))
+    return jnp.concatenate(parts)
+
+
+def unpack(spec: Spec, rows: Any, like: Sequence[Any] | None = None) -> tuple[Any, ...]:
+    """Cut rows into the arrays that were packed."""
+    found = []
+    for i, shape in enumerate(spec.shapes):
+        begin, size = int(spec.first[i]), math.prod(shape)
+        part = rows[begin : begin + spec.rows[i]].reshape(-1)
+        x = part[:size].reshape(shape)
+        found.append(x if like is None else _as_weak(x, like[i], spec.weak[i]))
+    return tuple(found)
+
+
+def _as_weak(new: Any, old: Any, weak: bool) -> Any:
+    """Give a result the weak type of its parameter, without which a `scan` carry would change."""
+    return old.at[...].set(new) if weak else new

@@ -1,0 +1,131 @@
+"""The static part of a state: which parameters there are, where, and in which units they are kept.
+
+No hyper-parameter and no array is in here, so that it can be compared by identity: equal layouts are
+one object as long as one of them lives.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..tree.outline import Path
+from .spec import Spec
+
+
+@dataclass(frozen=True)
+class Param:
+    """One parameter: every place where it stands (more than one if tied), and what it is there."""
+
+    paths: tuple[Path, ...]
+    codes: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    library: str
+    frozen: bool = False
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Parameters that share a program: `params` are indices into the layout's."""
+
+    spec: Spec
+    params: tuple[int, ...]
+    host: bool
+
+    @property
+    def hypers(self) -> int:
+        """How many arrays of hyper-parameters the unit has."""
+        return 1 if self.spec.packed else len(self.params)
+
+    @property
+    def arrays(self) -> int:
+        """How many arrays the unit holds in all."""
+        form = self.spec.form
+        each = len(form.tables) + form.moments
+        return self.hypers + each * self.hypers
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """All parameters of a state, the units they are kept in, and what else the model held.
+
+    untrained: places of floating arrays that are not trained. skeleton: the containers and leaves
+    of the model as `(path, name of the class)`, for looking at the state as a tree.
+    """
+
+    params: tuple[Param, ...]
+    units: tuple[Unit, ...]
+    untrained: frozenset[Path] = frozenset()
+    skeleton: tuple[tuple[Path, str], ...] = ()
+    plans: OrderedDict[Any, Any] = field(default_factory=OrderedDict, repr=False)
+    lock: Any = field(default_factory=threading.Lock, repr=False)
+
+    @property
+    def content(self) -> tuple[Hashable, ...]:
+        """What makes two layouts equal."""
+        return self.params, self.units, self.untrained, self.skeleton
+
+    def __hash__(self) -> int:
+        cached = self.__dict__.get("_hash")
+        if cached is None:
+            cached = hash(self.content)
+            object.__setattr__(self, "_hash", cached)
+        return int(cached)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return (
+            isinstance(other, Layout)
+            and hash(self) == hash(other)
+            and self.content == other.content
+        )
+
+    def __reduce__(self) -> Any:
+        return interned, self.content
+
+    @property
+    def places(self) -> Mapping[Path, tuple[int, int]]:
+        """For each path the parameter that stands there, and which of its places that is."""
+        cached: dict[Path, tuple[int, int]] | None = self.__dict__.get("_places")
+        if cached is None:
+            cached = {p: (i, j) for i, q in enumerate(self.params) for j, p in enumerate(q.paths)}
+            object.__setattr__(self, "_places", cached)
+        return cached
+
+    def where(self, i: int) -> tuple[int, int]:
+        """Return the unit that keeps parameter `i`, and its place there."""
+        cached: dict[int, tuple[int, int]] | None = self.__dict__.get("_where")
+        if cached is None:
+            cached = {p: (u, k) for u, unit in enumerate(self.units) for k, p in enumerate(unit.params)}
+            object.__setattr__(self, "_where", cached)
+        return cached[i]
+
+    def with_frozen(self, frozen: Mapping[int, bool]) -> Layout:
+        """Return a layout in which some parameters have another frozen flag."""
+        params = tuple(
+            replace(p, frozen=frozen[i]) if frozen.get(i, p.frozen) != p.frozen else p
+            for i, p in enumerate(self.params)
+        )
+        return interned(params, self.units, self.untrained, self.skeleton)
+
+
+_layouts: weakref.WeakValueDictionary[Any, Layout] = weakref.WeakValueDictionary()
+_lock = threading.Lock()
+
+
+def interned(
+    params: tuple[Param, ...],
+    units: tuple[Unit, ...],
+    untrained: frozenset[Path],
+    skeleton: tuple[tuple[Path, str], ...],
+) -> Layout:
+    """Return the one layout with this content."""
+    layout = Layout(params, units, untrained, skeleton)
+    with _lock:
+        return _layouts.setdefault(layout.content, layout)

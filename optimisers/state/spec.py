@@ -1,0 +1,225 @@
+"""What one compiled program is for: a rule without numbers, some shapes, and how they are stored.
+
+A `Spec` is static, hashable and small; two units with equal specs share their programs.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..arrays.numbers import compute_dtype, is_wide, precision, scalar_dtype, standard_promotion
+from ..errors import RuleTypeError
+from ..rules.across import Ask, Question, Replay
+from ..rules.fields import Template, rebuild
+from ..rules.rule import Flow, asks_of, start
+
+WIDTH = 16  # elements in a row of a pack: few enough to pad little, enough for vector instructions
+PROBE = (3, 5)  # an odd shape, so that arrays like x and scalars can be told apart
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where one leaf of a rule's state is stored: as an array, or in a column of a scalar table."""
+
+    dtype: str
+    table: int | None = None
+    column: int = 0
+
+
+@dataclass(frozen=True)
+class Form:
+    """The state of a rule: its tree, where each leaf is stored, and the dtypes of the tables."""
+
+    treedef: Any
+    slots: tuple[Slot, ...]
+    tables: tuple[str, ...]
+
+    @property
+    def moments(self) -> int:
+        """How many leaves are stored as arrays of their own."""
+        return sum(slot.table is None for slot in self.slots)
+
+    def widths(self) -> tuple[int, ...]:
+        """How many columns each scalar table has."""
+        return tuple(sum(s.table == t for s in self.slots) for t in range(len(self.tables)))
+
+    def join(self, scalars: Any, moments: Any) -> Any:
+        """Return a rule's state from its row of each scalar table and its arrays."""
+        rest = iter(moments)
+        leaves = [next(rest) if s.table is None else scalars[s.table][s.column] for s in self.slots]
+        return jax.tree.unflatten(self.treedef, leaves)
+
+    def split(self, state: Any, rule: str) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Return the rows of the scalar tables and the arrays of a rule's state; keep the dtypes."""
+        leaves, treedef = jax.tree.flatten(state)
+        if treedef != self.treedef:
+            raise RuleTypeError(
+                f"{rule}.apply returned a state {treedef}, but its init returned {self.treedef}"
+            )
+        tables: list[list[Any]] = [[] for _ in self.tables]
+        moments: list[Any] = []
+        for leaf, slot in zip(leaves, self.slots, strict=True):
+            value = jnp.asarray(leaf).astype(slot.dtype)
+            (moments if slot.table is None else tables[slot.table]).append(value)
+        return tuple(map(jnp.stack, tables)), tuple(moments)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """The static half of a unit: a pack (rows of a fixed width) or a bundle (arrays as they are)."""
+
+    template: Template
+    shapes: tuple[tuple[int, ...], ...]
+    dtype: str
+    weak: tuple[bool, ...]
+    packed: bool
+
+    def __hash__(self) -> int:
+        cached = self.__dict__.get("_hash")
+        if cached is None:
+            cached = hash((self.template, self.shapes, self.dtype, self.weak, self.packed))
+            object.__setattr__(self, "_hash", cached)
+        return int(cached)
+
+    @property
+    def rule_name(self) -> str:
+        """The name of the rule's class."""
+        return self.template.cls.__name__
+
+    @property
+    def wide(self) -> bool:
+        """Whether the unit is computed in 64 bits."""
+        return is_wide(self.dtype)
+
+    @functools.cached_property
+    def form(self) -> Form:
+        """The stored form of the rule's state for these parameters."""
+        return form_of(self.template, self.dtype, self._probe)
+
+    @property
+    def _probe(self) -> tuple[int, ...] | None:
+        return None if self.packed else self.shapes[0]
+
+    @functools.cached_property
+    def asks(self) -> tuple[Ask, ...]:
+        """The reductions that must be answered from outside one run of the rule, in order."""
+        return discovered(self.template, self.dtype, self._probe)[0]
+
+    @functools.cached_property
+    def requires(self) -> tuple[str, ...]:
+        """The messages of the errors that need a value."""
+        return discovered(self.template, self.dtype, self._probe)[1]
+
+    @property
+    def every_call(self) -> bool:
+        """Whether the rule also runs where there is no gradient."""
+        return runs_without_gradient(self.template)
+
+    @functools.cached_property
+    def rows(self) -> tuple[int, ...]:
+        """How many rows of a pack each parameter takes; an empty one takes one, for its scalars."""
+        return tuple(max(1, -(-math.prod(shape) // WIDTH)) for shape in self.shapes)
+
+    @functools.cached_property
+    def owner(self) -> Any:
+        """For each row of a pack, the parameter that it belongs to."""
+        return np.repeat(np.arange(len(self.shapes), dtype=np.int32), self.rows)
+
+    @functools.cached_property
+    def first(self) -> Any:
+        """The first row of each parameter of a pack."""
+        return np.cumsum((0, *self.rows[:-1]), dtype=np.int32)
+
+    @functools.cached_property
+    def begins(self) -> tuple[int, ...]:
+        """The first element of each parameter of a pack, counted over all rows."""
+        return tuple(int(row) * WIDTH for row in self.first)
+
+    def alone(self, i: int) -> Spec:
+        """Return the spec of a bundle of one: parameter `i` of this bundle."""
+        return Spec(self.template, self.shapes[i : i + 1], self.dtype, self.weak[i : i + 1], False)
+
+
+def numbers_struct(template: Template, dtype: str) -> list[jax.ShapeDtypeStruct]:
+    """Return abstract numbers for a template beside parameters of `dtype`."""
+    return [jax.ShapeDtypeStruct((), scalar_dtype(dtype))] * template.width
+
+
+@functools.lru_cache(maxsize=1024)
+def form_of(template: Template, dtype: str, shape: tuple[int, ...] | None) -> Form:
+    """Find the stored form of a rule's state by tracing `init`; shape None means elementwise."""
+    probe = jax.ShapeDtypeStruct(PROBE if shape is None else shape, compute_dtype(dtype))
+
+    def init(numbers: Any, x: Any) -> Any:
+        return jax.tree.map(jnp.asarray, start(rebuild(template, numbers), x))
+
+    with precision(is_wide(dtype)), standard_promotion(dtype):
+        state = jax.eval_shape(init, numbers_struct(template, dtype), probe)
+    leaves, treedef = jax.tree.flatten(state)
+    tables: dict[str, int] = {}
+    slots: list[Slot] = []
+    for leaf in leaves:
+        if shape is None and leaf.shape not in ((), PROBE):
+            raise RuleTypeError(
+                f"{template.cls.__name__}.init returned {leaf.dtype}{list(leaf.shape)} for a "
+                f"parameter of shape {list(PROBE)}; the state of an elementwise rule is shaped "
+                "like the parameter or scalar (or set elementwise = False)"
+            )
+        slots.append(_slot(leaf, dtype, tables, slots))
+    return Form(treedef, tuple(slots), tuple(tables))
+
+
+def _slot(leaf: Any, dtype: str, tables: dict[str, int], before: list[Slot]) -> Slot:
+    if leaf.shape != () or jnp.issubdtype(leaf.dtype, jnp.complexfloating):
+        return Slot(str(leaf.dtype))
+    # A Python float in a state is weakly typed; as a stored scalar it is as wide as the numbers.
+    floating = jnp.issubdtype(leaf.dtype, jnp.floating)
+    name = str(scalar_dtype(dtype) if floating else leaf.dtype)
+    table = tables.setdefault(name, len(tables))
+    return Slot(name, table, sum(slot.table == table for slot in before))
+
+
+@functools.lru_cache(maxsize=1024)
+def discovered(
+    template: Template, dtype: str, shape: tuple[int, ...] | None
+) -> tuple[tuple[Ask, ...], tuple[str, ...]]:
+    """Trace a rule with ever more answers to learn what it asks, and which errors it may raise."""
+    asks: list[Ask] = []
+    messages: list[str] = []
+    real = scalar_dtype(dtype)
+    probe = jax.ShapeDtypeStruct(PROBE if shape is None else shape, compute_dtype(dtype))
+
+    def trial(numbers: Any, x: Any, answers: Any) -> Any:
+        across = Replay(answers, whole=shape is not None)
+        rule = rebuild(template, numbers)
+        try:
+            rule.advance(start(rule, x), x, Flow(x, (x,) * 8, across=across, dtype=np.dtype(dtype)))
+        except Question as question:
+            asks.append(question.ask)
+        messages[:] = [message for _, message in across.required]
+        return ()
+
+    with precision(is_wide(dtype)), standard_promotion(dtype):
+        while True:
+            known = len(asks)
+            answers = [jax.ShapeDtypeStruct((), real)] * known
+            jax.eval_shape(trial, numbers_struct(template, dtype), probe, answers)
+            if len(asks) == known:
+                return tuple(asks), tuple(messages)
+
+
+@functools.lru_cache(maxsize=1024)
+def runs_without_gradient(template: Template) -> bool:
+    """Tell whether a rule, or a rule inside it, asks whether there is a gradient."""
+    parts = [part for _, part in template.parts]
+    inner = [t for p in parts for t in (p if isinstance(p, tuple) else (p,))]
+    return asks_of(template.cls).present or any(
+        runs_without_gradient(t) for t in inner if isinstance(t, Template)
+    )

@@ -1,0 +1,256 @@
+"""State: what an optimiser carries, kept in units and looked at as a tree like the model."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import optree
+
+from ..errors import ArgumentError, StateError
+from ..rules.fields import rebuild
+from ..tree.outline import Path, step
+from .engine import opened
+from .kernel import Carried
+from .layout import Layout, Unit
+from .show import shown
+
+
+class Box:
+    """What all views of one state share: the layout, and for each unit its list of arrays."""
+
+    __slots__ = ("arrays", "layout")
+
+    def __init__(self, layout: Layout, arrays: list[list[Any]]) -> None:
+        self.layout, self.arrays = layout, arrays
+
+
+class State:
+    """The state of an optimiser, or a part of it, nested like the model.
+
+    `state["enc"]` and `state.enc` are the part at that child; they stay connected to the whole, so
+    that what is written through one (by the functions whose names end in `_`) is seen in the other.
+    A part that is a parameter has:
+
+        rule    its rule, with the hyper-parameters in force
+        state   the rule's state: a pytree of arrays
+        frozen  whether it is held still
+
+    It is a pytree: it passes through `jit`, `scan`, `vmap`, `pickle` and `copy.deepcopy`, and ties
+    survive all of them. The order and packing of its leaves are not part of the interface.
+    """
+
+    __slots__ = ("__weakref__", "_at", "_box")
+    _at: Path
+    _box: Box
+
+    def __init__(self, box: Box, at: Path = ()) -> None:
+        object.__setattr__(self, "_box", box)
+        object.__setattr__(self, "_at", at)
+
+    def __getitem__(self, key: Hashable) -> State:
+        at = (*self._at, key)
+        if at not in _known(self._box.layout):
+            names = ", ".join(map(repr, _children(self._box.layout, self._at))) or "nothing"
+            raise KeyError(f"state{_code(self._at)} has no {key!r}; it has {names}")
+        return State(self._box, at)
+
+    def __getattr__(self, name: str) -> State:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        try:
+            return self[name]
+        except KeyError as error:
+            raise AttributeError(error.args[0]) from None
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"cannot set {name!r}: a state is changed by adjust_, freeze_, thaw_")
+
+    def __iter__(self) -> Iterator[Hashable]:
+        return iter(_children(self._box.layout, self._at))
+
+    def __len__(self) -> int:
+        return len(_children(self._box.layout, self._at))
+
+    @property
+    def rule(self) -> Any:
+        """The rule of this parameter, with the hyper-parameters in force."""
+        unit, u, k = self._place()
+        array = self._box.arrays[u][0] if unit.spec.packed else self._box.arrays[u][k]
+        numbers = array[k] if unit.spec.packed else array
+        if isinstance(numbers, jax.core.Tracer):
+            return rebuild(unit.spec.template, [numbers[i] for i in range(numbers.shape[0])])
+        return rebuild(unit.spec.template, [short(v) for v in np.asarray(numbers)])
+
+    @property
+    def state(self) -> Any:
+        """The rule's state for this parameter: a pytree of arrays."""
+        unit, u, k = self._place()
+        return state_of(unit, self._box.arrays[u], k)
+
+    @property
+    def frozen(self) -> bool:
+        """Whether this parameter is held still."""
+        i, _ = self._param()
+        return self._box.layout.params[i].frozen
+
+    def _param(self) -> tuple[int, int]:
+        place = self._box.layout.places.get(self._at)
+        if place is None:
+            raise AttributeError(f"state{_code(self._at)} is not a parameter; it has no rule")
+        return place
+
+    def _place(self) -> tuple[Unit, int, int]:
+        i, _ = self._param()
+        u, k = self._box.layout.where(i)
+        return self._box.layout.units[u], u, k
+
+    def __repr__(self) -> str:
+        return shown(self._box.layout, self._at, lambda path: State(self._box, path))
+
+    def __reduce__(self) -> Any:
+        arrays = [[_portable(a) for a in unit] for unit in self._box.arrays]
+        return _restored, (self._box.layout, arrays, self._at)
+
+    def __copy__(self) -> State:
+        return copied(self)
+
+    def __deepcopy__(self, memo: Any) -> State:
+        arrays = [[_duplicate(a) for a in unit] for unit in self._box.arrays]
+        return State(Box(self._box.layout, arrays), self._at)
+
+
+def copied(state: State, layout: Layout | None = None) -> State:
+    """Return a state that shares arrays with `state`, but nothing that can be written."""
+    box = state._box
+    return State(Box(layout or box.layout, [list(unit) for unit in box.arrays]), state._at)
+
+
+def state_of(unit: Unit, arrays: list[Any], k: int) -> Any:
+    """Return the state of parameter `k` of a unit, as its rule's `init` made it."""
+    spec, (_, carried) = unit.spec, opened(unit, arrays)
+    if not spec.packed:
+        return spec.form.join(carried.scalars[k], carried.moments[k])
+    begin, rows, shape = int(spec.first[k]), spec.rows[k], spec.shapes[k]
+    size = int(np.prod(shape, dtype=int))
+    moments = [m[begin : begin + rows].reshape(-1)[:size].reshape(shape) for m in carried.moments]
+    return spec.form.join([table[k] for table in carried.scalars], moments)
+
+
+def short(value: Any) -> float:
+    """Return the shortest Python float that rounds to a stored number: 0.1, not 0.10000000149."""
+    return float(str(value)) if value.dtype == np.float32 else float(value)
+
+
+def checked(state: Any) -> State:
+    """Return a state; raise if it is something else."""
+    if not isinstance(state, State):
+        raise ArgumentError(
+            f"expected a State from setup(rule, model), got {type(state).__name__}"
+        )
+    return state
+
+
+def check_arrays(layout: Layout, arrays: Sequence[Sequence[Any]]) -> None:
+    """Raise where a state's arrays are not those of its layout: deleted, batched, narrowed."""
+    for unit, held in zip(layout.units, arrays, strict=True):
+        hyper, spec = held[0], unit.spec
+        width = spec.template.width
+        wanted = (len(spec.shapes), width) if spec.packed else (width,)
+        if getattr(hyper, "shape", None) != wanted:
+            seen = getattr(hyper, "shape", type(hyper).__name__)
+            raise StateError(
+                f"the state of {layout.params[unit.params[0]].codes[0]} has hyper-parameters of "
+                f"shape {seen}, expected {wanted}; a state made under jax.vmap is updated under "
+                "jax.vmap"
+            )
+        if spec.wide and str(hyper.dtype) != "float64":
+            raise StateError(
+                f"the state of {layout.params[unit.params[0]].codes[0]} was narrowed to "
+                f"{hyper.dtype} on its way here, as jax does outside 64-bit mode; "
+                "call update outside jit, or set jax_enable_x64"
+            )
+        for a in held:
+            if isinstance(a, jax.Array) and not isinstance(a, jax.core.Tracer) and a.is_deleted():
+                raise StateError(
+                    f"the state of {layout.params[unit.params[0]].codes[0]} was given away "
+                    "(donated or deleted); use the state that the last call returned"
+                )
+
+
+def _known(layout: Layout) -> dict[Path, tuple[Hashable, ...]]:
+    """Return every place of the model, containers with the names of their children."""
+    cached: dict[Path, tuple[Hashable, ...]] | None = layout.__dict__.get("_tree")
+    if cached is None:
+        names: dict[Path, list[Hashable]] = {}
+        for path, _ in layout.skeleton:
+            names.setdefault(path, [])
+            if path:
+                names[path[:-1]].append(path[-1])
+        cached = {path: tuple(children) for path, children in names.items()}
+        object.__setattr__(layout, "_tree", cached)
+    return cached
+
+
+def _children(layout: Layout, at: Path) -> tuple[Hashable, ...]:
+    return _known(layout).get(at, ())
+
+
+def _code(at: Path) -> str:
+    return "".join(step(name, False) for name in at)
+
+
+def _portable(a: Any) -> Any:
+    return np.asarray(a) if isinstance(a, jax.Array) else a
+
+
+def _duplicate(a: Any) -> Any:
+    return a.copy() if isinstance(a, jax.Array | np.ndarray) else a
+
+
+def _restored(layout: Layout, arrays: list[list[Any]], at: Path) -> State:
+    from .build import stored
+
+    held = [stored(u, list(a), False) for u, a in zip(layout.units, arrays, strict=True)]
+    return State(Box(layout, held), at)
+
+
+def _flatten(state: State) -> tuple[tuple[Any, ...], tuple[Layout, Path]]:
+    box = state._box
+    return tuple(a for unit in box.arrays for a in unit), (box.layout, state._at)
+
+
+def _flatten_with_keys(state: State) -> tuple[tuple[Any, ...], tuple[Layout, Path]]:
+    keys = [
+        jax.tree_util.DictKey(f"unit{u}.{name}")
+        for u, unit in enumerate(state._box.layout.units)
+        for name in _array_names(unit)
+    ]
+    leaves, static = _flatten(state)
+    return tuple(zip(keys, leaves, strict=True)), static
+
+
+def _array_names(unit: Unit) -> list[str]:
+    n, form = unit.hypers, unit.spec.form
+    names = [f"hyper{i}" for i in range(n)]
+    names += [f"scalars{i}.{t}" for i in range(n) for t in range(len(form.tables))]
+    return names + [f"moments{i}.{m}" for i in range(n) for m in range(form.moments)]
+
+
+def _unflatten(static: tuple[Layout, Path], leaves: Any) -> State:
+    layout, at = static
+    rest = iter(leaves)
+    return State(Box(layout, [[next(rest) for _ in range(u.arrays)] for u in layout.units]), at)
+
+
+jax.tree_util.register_pytree_with_keys(State, _flatten_with_keys, _unflatten, _flatten)
+optree.register_pytree_node(
+    State,
+    lambda state: (*_flatten(state), None),
+    _unflatten,
+    namespace=optree.registry.__GLOBAL_NAMESPACE,  # type: ignore[attr-defined]
+)
+
+__all__ = ["Box", "Carried", "State", "check_arrays", "checked", "copied", "short", "state_of"]

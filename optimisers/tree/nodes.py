@@ -1,0 +1,257 @@
+"""Containers, one level at a time: what they hold, under which names, and how to make another one.
+
+optree flattens whole trees in C++, in a namespace of our own. Classes that only JAX's registry knows
+(Equinox modules, Flax structs, registered dataclasses) are bridged into it when first seen.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import optree
+
+from ..arrays import is_array_type
+from ..errors import StructureError
+
+NAMESPACE = "optimisers"
+_lock = threading.RLock()
+
+
+class Level(NamedTuple):
+    """One container taken apart: its children, their names, and how names are written as code.
+
+    dotted: children are attributes. ordered: children may also be matched by position.
+    untrained: names of children that exist but are left alone, so that a gradient there is ignored.
+    optional: a gradient tree of this kind may leave names out.
+    """
+
+    children: Sequence[Any]
+    names: tuple[Hashable, ...]
+    dotted: bool = False
+    ordered: bool = False
+    untrained: tuple[str, ...] = ()
+    optional: bool = False
+
+
+NameTuple = tuple[Hashable, ...]
+
+
+class Kind(NamedTuple):
+    """How one class of containers is taken apart, rebuilt, and written into where that can be.
+
+    `get(x, names)` is the quick half of `open`, for names that are known. `build` returns a
+    container like `x` with other children; `write` puts them into `x` and returns it.
+    """
+
+    open: Callable[[Any], Level]
+    get: Callable[[Any, NameTuple], Sequence[Any]]
+    build: Callable[[Any, NameTuple, list[Any]], Any]
+    write: Callable[[Any, NameTuple, list[Any]], Any] | None = None
+
+
+class Names:
+    """What optree keeps of a node of ours: the names alone, since nothing static is compared."""
+
+    __slots__ = ("names",)
+
+    def __init__(self, names: tuple[Hashable, ...]) -> None:
+        self.names = names
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Names) and self.names == other.names
+
+    def __hash__(self) -> int:
+        return hash(self.names)
+
+
+_kinds: dict[type, Kind] = {}
+
+
+def add_kind(cls: type, kind: Kind) -> None:
+    """Make `cls` a container; a class that is one already gets the new kind."""
+    with _lock:
+        if cls not in _kinds and cls not in BUILT_IN:
+            optree.register_pytree_node(
+                cls,
+                lambda x: _flatten(_kinds[cls], x),
+                _cannot_unflatten,
+                namespace=NAMESPACE,
+            )
+        _kinds[cls] = kind
+
+
+def _flatten(kind: Kind, x: Any) -> tuple[Any, Names, tuple[Hashable, ...]]:
+    level = kind.open(x)
+    return level.children, Names(level.names), level.names
+
+
+def _cannot_unflatten(names: Any, children: Any) -> Any:
+    raise TypeError("containers of optimisers are rebuilt from the original, not from a treedef")
+
+
+def flatten(tree: Any, what: str = "model") -> tuple[list[Any], Any]:
+    """Return the leaves of a tree (None counts as one) and its structure, hashable, names only."""
+    while True:
+        try:
+            leaves, treedef = optree.tree_flatten(tree, none_is_leaf=True, namespace=NAMESPACE)
+        except RecursionError:
+            raise StructureError(
+                f"cannot walk {what}: it is nested deeper than {optree.MAX_RECURSION_DEPTH} "
+                "levels, or contains itself"
+            ) from None
+        if not _bridge_new_types(leaves):
+            return leaves, treedef
+
+
+def _bridge_new_types(leaves: Sequence[Any]) -> bool:
+    types = set(map(type, leaves))
+    if all(map(is_plain_type, types)):
+        return False
+    found = False
+    for x in leaves:
+        cls = type(x)
+        if cls in types and not is_plain_type(cls):
+            types.discard(cls)
+            if cls not in _kinds and not jax.tree_util.all_leaves([x]):
+                add_kind(cls, BRIDGED)
+                found = True
+    return found
+
+
+PLAIN = (type(None), bool, int, float, complex, str, bytes, type, type(len), type(lambda: 0))
+
+
+def is_plain_type(cls: type) -> bool:
+    """Tell whether objects of a class are leaves, whatever JAX's registry says."""
+    return cls in PLAIN or is_array_type(cls)
+
+
+def kind_of(x: Any) -> Kind | None:
+    """Return how `x` is taken apart, or None for a leaf; `flatten` has seen its tree before."""
+    cls = type(x)
+    kind = _kinds.get(cls) or BUILT_IN.get(cls)
+    if kind is not None:
+        return kind
+    if is_plain_type(cls):
+        return None
+    if optree.is_namedtuple(x):
+        return NAMED_TUPLE
+    if optree.is_structseq(x):
+        return TUPLE
+    # Registered with optree itself, for every namespace.
+    return None if optree.tree_is_leaf(x, none_is_leaf=True, namespace=NAMESPACE) else OPTREE
+
+
+def _open_optree(x: Any) -> Level:
+    children, _, names, _ = optree.tree_flatten_one_level(
+        x, none_is_leaf=True, namespace=NAMESPACE
+    )
+    return Level(children, tuple(names))
+
+
+def _build_optree(x: Any, names: NameTuple, children: list[Any]) -> Any:
+    parts = optree.tree_flatten_one_level(x, none_is_leaf=True, namespace=NAMESPACE)
+    return parts.unflatten_func(parts.metadata, children)
+
+
+def _open_sequence(x: Any) -> Level:
+    return Level(x, tuple(range(len(x))), ordered=True)
+
+
+def _open_named_tuple(x: Any) -> Level:
+    return Level(x, type(x)._fields, dotted=True, ordered=True)
+
+
+def _build_dict(x: Any, names: NameTuple, children: list[Any]) -> Any:
+    new = x.copy()  # keeps the class, the order and a default factory
+    new.update(zip(names, children, strict=True))
+    return new
+
+
+def _write_dict(x: Any, names: NameTuple, children: list[Any]) -> Any:
+    x.update(zip(names, children, strict=True))
+    return x
+
+
+def _write_sequence(x: Any, names: NameTuple, children: list[Any]) -> Any:
+    for i, child in enumerate(children):
+        x[i] = child
+    return x
+
+
+def _build_deque(x: Any, names: NameTuple, children: list[Any]) -> Any:
+    return collections.deque(children, maxlen=x.maxlen)
+
+
+def open_jax(x: Any) -> Level:
+    """Take apart, by one level, a node that JAX's registry knows."""
+    pairs, _ = jax.tree_util.tree_flatten_with_path(x, is_leaf=lambda y: y is not x)
+    keys = [path[0] for path, _ in pairs]
+    dotted = any(isinstance(key, jax.tree_util.GetAttrKey) for key in keys)
+    ordered = any(isinstance(key, jax.tree_util.SequenceKey) for key in keys)
+    return Level([child for _, child in pairs], tuple(map(_name, keys)), dotted, ordered)
+
+
+def _name(key: Any) -> Hashable:
+    for attribute in ("name", "key", "idx"):
+        if hasattr(key, attribute):
+            name: Hashable = getattr(key, attribute)
+            return name
+    return str(key)
+
+
+def _build_jax(x: Any, names: NameTuple, children: list[Any]) -> Any:
+    treedef = jax.tree_util.tree_structure(x, is_leaf=lambda y: y is not x)
+    return jax.tree_util.tree_unflatten(treedef, children)
+
+
+def _write_jax(x: Any, names: NameTuple, children: list[Any]) -> Any:
+    """Write into a dataclass that lets itself be written; rebuild anything else."""
+    if not dataclasses.is_dataclass(x):
+        return _build_jax(x, names, children)
+    try:
+        for name, child in zip(names, children, strict=True):
+            setattr(x, str(name), child)
+    except AttributeError:  # frozen, by the decorator or, as in Equinox, by a __setattr__
+        return _build_jax(x, names, children)
+    return x
+
+
+def _items(x: Any, names: NameTuple) -> Sequence[Any]:
+    return [x[name] for name in names]
+
+
+def attributes(x: Any, names: NameTuple) -> Sequence[Any]:
+    """Return the attributes of an object with these names."""
+    return [getattr(x, str(name)) for name in names]
+
+
+def _itself(x: Any, names: NameTuple) -> Sequence[Any]:
+    children: Sequence[Any] = x
+    return children
+
+
+def _one_level(x: Any, names: NameTuple) -> Sequence[Any]:
+    return _open_optree(x).children
+
+
+DICT = Kind(_open_optree, _items, _build_dict, _write_dict)
+SEQUENCE = Kind(_open_sequence, _itself, lambda x, names, children: children, _write_sequence)
+TUPLE = Kind(_open_sequence, _itself, lambda x, names, children: type(x)(children))
+NAMED_TUPLE = Kind(_open_named_tuple, _itself, lambda x, names, children: type(x)._make(children))
+DEQUE = Kind(_open_sequence, _itself, _build_deque, _write_sequence)
+OPTREE = Kind(_open_optree, _one_level, _build_optree)
+BRIDGED = Kind(open_jax, lambda x, names: open_jax(x).children, _build_jax, _write_jax)
+BUILT_IN: dict[type, Kind] = {
+    dict: DICT,
+    collections.OrderedDict: DICT,
+    collections.defaultdict: DICT,
+    list: SEQUENCE,
+    tuple: TUPLE,
+    collections.deque: DEQUE,
+}
