@@ -24,8 +24,18 @@ def is_jax_type(cls: type) -> bool:
     return issubclass(cls, jax.Array) or is_traced_type(cls)
 
 
-def parameters(layout: Layout, unit: Unit, xs: Sequence[Any]) -> tuple[Any, ...]:
-    """Return a unit's parameters as programs take them; raise if they are not what was set up."""
+def parameters(
+    layout: Layout, unit: Unit, xs: Sequence[Any], inside: Sequence[bool]
+) -> tuple[Any, ...]:
+    """Return a unit's parameters as programs take them; raise if they are not what was set up.
+
+    Where only some of them are in the part that is updated, zeros stand in for the others.
+    """
+    if not all(inside):
+        xs = [
+            x if here else np.zeros(shape, unit.spec.dtype)
+            for x, here, shape in zip(xs, inside, unit.spec.shapes, strict=True)
+        ]
     views = tuple(xs) if _all_jax(xs) else tuple(map(_view, xs))
     if unit.host and not any(map(is_traced_type, set(map(type, views)))):
         views = tuple(np.asarray(view) for view in views)

@@ -164,15 +164,9 @@ def _work(
     work: dict[int, Work] = {}
     ties = [_by_unit(found) for found in plan.tied]
     for u, unit in enumerate(layout.units):
-        inside = [bool(plan.places[i]) for i in unit.params]
-        if not any(inside):
+        if not plan.inside[u]:
             continue
-        if not all(inside):
-            raise ArgumentError(
-                "cannot update this part alone: its parameters share programs with others; "
-                "update the whole, with None where nothing should move"
-            )
-        xs = inputs.parameters(layout, unit, plan.firsts[u](leaves))
+        xs = inputs.parameters(layout, unit, plan.firsts[u](leaves), plan.inside[u])
         grads = []
         for order, fetch, tie in zip(orders, plan.grads, ties, strict=True):
             gs = list(inputs.gradients(layout, unit, fetch[u](order)))
@@ -250,8 +244,10 @@ def _placed(
         if not traced and any(isinstance(g, np.ndarray) for gs in job.given.grads for g in gs):
             # JAX may still be reading memory that the caller is free to overwrite once we return.
             jax.block_until_ready(params)
-        for k, value in zip(job.members, params, strict=True):
-            places = plan.places[unit.params[k]]
+        for at in job.movable:
+            value, places = params[at], plan.places[unit.params[job.members[at]]]
+            if not places:
+                continue
             x = leaves[places[0]]
             if traced or isinstance(x, jax.Array) and not unit.host:
                 for i in places:

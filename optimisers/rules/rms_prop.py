@@ -62,15 +62,15 @@ class RMSProp(Rule):
         eta: float = 0.001,
         rho: float = 0.9,
         epsilon: float = 1e-8,
-        centred: bool | None = None,
+        centred: bool = False,
         *,
         centered: bool | None = None,
     ) -> None:
-        flags = {flag for flag in (centred, centered) if flag is not None} or {False}
-        if len(flags) > 1 or not isinstance(flag := flags.pop(), bool):
+        flag = centred if centered is None else centered
+        if not isinstance(flag, bool) or centred not in (False, flag):
+            other = "" if centered is None else f" and centered={centered!r}"
             raise RuleTypeError(
-                f"RMSProp: centred must be True or False, got centred={centred!r}"
-                + (f" and centered={centered!r}" if centered is not None else "")
+                f"RMSProp: centred must be True or False, got centred={centred!r}{other}"
             )
         values = {"eta": eta, "rho": rho, "epsilon": epsilon, "centred": flag}
         for name, value in values.items():

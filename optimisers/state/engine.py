@@ -45,6 +45,16 @@ class Job:
     answers: list[Any] = field(default_factory=list)
 
     @property
+    def movable(self) -> list[int]:
+        """Which of the job's parameters may have moved: not frozen, and with a gradient.
+
+        A rule that runs without gradients may move any that is not frozen.
+        """
+        flags = self.given.live if self.spec.every_call else self.given.present
+        at = range(len(self.members))
+        return list(at) if flags is None else [i for i in at if flags[i]]
+
+    @property
     def in_rows(self) -> bool:
         """Whether the pack was laid out in rows by NumPy, outside the program."""
         return self.host and self.spec.packed
@@ -72,7 +82,7 @@ def jobs_for(
         ]
         if not (any(present) or (unit.spec.every_call and any(live))):
             continue
-        owned = write and not traced and _is_owned(arrays[u][unit.hypers :])
+        owned = write and not traced and _is_owned(arrays[u], unit.hypers)
         owned = owned and not isinstance(arrays[u][0], np.ndarray)
         if all(present) or unit.spec.packed or unit.spec.every_call:
             jobs.append(_whole(layout, u, arrays[u], todo, present, live, traced))
@@ -301,16 +311,16 @@ def _program(
     return jax.jit(function, donate_argnums=donate)
 
 
-def _is_owned(arrays: Sequence[Any]) -> bool:
-    """Tell whether nobody but this list holds any of the arrays.
+def _is_owned(arrays: list[Any], begin: int) -> bool:
+    """Tell whether nobody but this list holds any of the arrays from `begin` on.
 
     The count of references is exact, and needs no marks: whoever shares an array (another state, a
     `jax.tree.leaves`, a variable of the user's) raises it, and it falls when they let go.
     """
-    return all(_references(arrays, i) <= _ALONE for i in range(len(arrays)))
+    return all(_references(arrays, i) <= _ALONE for i in range(begin, len(arrays)))
 
 
-def _references(arrays: Sequence[Any], i: int) -> int:
+def _references(arrays: list[Any], i: int) -> int:
     return sys.getrefcount(arrays[i])
 
 

@@ -21,6 +21,7 @@ class Plan:
     """Indices into the leaves of a model and of its gradients.
 
     places: for each parameter all leaves where it stands, empty if it is outside this part.
+    inside: for each unit which of its parameters are in this part; empty if none is.
     firsts: for each unit, how to fetch its parameters from the model's leaves.
     grads: for each order and unit, how to fetch its gradients (the last leaf stands for None).
     tied: for each order the parameters at several places, as (unit, place in it, gradients).
@@ -30,6 +31,7 @@ class Plan:
     nodes: tuple[Node, ...]
     held: tuple[bool, ...]
     places: tuple[tuple[int, ...], ...]
+    inside: tuple[tuple[bool, ...], ...]
     firsts: tuple[Callable[[Any], tuple[Any, ...]], ...]
     grads: tuple[tuple[Callable[[Any], tuple[Any, ...]], ...], ...]
     tied: tuple[tuple[tuple[int, int, tuple[int, ...]], ...], ...]
@@ -76,7 +78,8 @@ def _made(
         tuple(found.nodes),
         holding(found.nodes, frozenset(trained)),
         places,
-        tuple(getter([p[0] for p in unit if p]) for unit in units),
+        tuple(tuple(map(bool, unit)) if any(unit) else () for unit in units),
+        tuple(getter([p[0] if p else 0 for p in unit]) for unit in units),
         tuple(tuple(getter(_firsts(unit, m)) for unit in units) for m in matches),
         tuple(_tied(units, m) for m in matches),
         tuple(m.prunes for m in matches),
@@ -84,7 +87,7 @@ def _made(
 
 
 def _firsts(unit: Sequence[tuple[int, ...]], m: Match) -> list[int]:
-    return [m.gradient[p[0]] for p in unit if p]
+    return [m.gradient[p[0]] if p else -1 for p in unit]
 
 
 def _tied(
