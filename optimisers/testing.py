@@ -92,7 +92,7 @@ def _is_rule(rule: Any) -> Iterator[str]:
     cls = type(rule)
     if not isinstance(rule, Rule):
         yield f"expected an instance of optimisers.Rule, got {rule!r}"
-    elif "__dataclass_fields__" not in cls.__dict__ or not cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+    elif "__dataclass_fields__" not in cls.__dict__ or not cls.__dataclass_params__.frozen:
         yield "the class is not a frozen dataclass; decorate it with @dataclass(frozen=True)"
 
 
@@ -100,9 +100,9 @@ def _purity(trial: _Trial) -> Iterator[str]:
     x, g = trial.array(), trial.array(salt=1)
     numbers = copy.deepcopy(vars(trial.rule))
     state, _ = trial.steps(x, g)
-    before = copy.deepcopy(jax.tree.map(np.asarray, state)), jax.tree.structure(state)
+    before = copy.deepcopy(jax.tree.map(np.asarray, state)), str(jax.tree.structure(state))
     first, step = trial.step(state, x, g)
-    if jax.tree.structure(state) != before[1] or not _equal(state, before[0]):
+    if str(jax.tree.structure(state)) != before[1] or not _equal(state, before[0]):
         yield "purity: apply changed the state that it was given; return a new one"
     if vars(trial.rule) != numbers:
         yield "purity: init or apply changed the rule; what changes between steps is state"
@@ -132,7 +132,7 @@ def _step_fits(step: Step, name: str, wide: Any) -> Iterator[str]:
 
 
 def _state_fits(begin: Any, state: Any, name: str) -> Iterator[str]:
-    old, new = jax.tree.structure(begin), jax.tree.structure(state)
+    old, new = str(jax.tree.structure(begin)), str(jax.tree.structure(state))
     if old != new:
         yield f"state: init returns {old}, apply {new}; jit and scan need one structure"
         return
@@ -163,7 +163,7 @@ def _zero_gradient(trial: _Trial) -> Iterator[str]:
     for name in ("float16", "bfloat16", "float32", "float64"):
         x = trial.array(jnp.dtype(name))
         state, (step, *_) = trial.steps(x, np.zeros_like(x))
-        moved = step.dx if step.value is None else x - step.value
+        moved = step.dx if step.value is None else x - np.asarray(step.value)
         if not _finite((state, moved)):
             yield f"zero gradient: at {name} the step or the state is not finite; guard divisions"
         elif np.any(np.asarray(moved)) and not trial.decays:
@@ -214,7 +214,9 @@ def _packed(trial: _Trial) -> Iterator[str]:
     sole = _asks_the_model(trial.rule)
     for names in [["a"], ["c"]] if sole else [["a", "b", "c"]]:
         model = {n: trial.array(salt=ord(n), shape=shapes[n]) for n in names}
-        grads = [{n: trial.array(salt=ord(n) + i, shape=shapes[n]) for n in names} for i in (50, 90)]
+        grads = [
+            {n: trial.array(salt=ord(n) + i, shape=shapes[n]) for n in names} for i in (50, 90)
+        ]
         found, state = model, setup(trial.rule, model)
         for g in grads:
             state, found = update(state, found, g)

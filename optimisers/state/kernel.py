@@ -193,7 +193,7 @@ def _inside(spec: Spec) -> Any:
     """Tell for each element of a pack whether it belongs to a parameter or is padding."""
     sizes = np.array([math.prod(shape) for shape in spec.shapes])
     left = sizes[spec.owner] - (np.arange(len(spec.owner)) - spec.first[spec.owner]) * WIDTH
-    return jnp.arange(WIDTH, dtype=np.int32) < left.astype(np.int32)[:, None]
+    return jnp.arange(WIDTH, dtype=np.int32)[None, :] < left.astype(np.int32)[:, None]
 
 
 def init_unit(spec: Spec, hyper: Any, xs: Any) -> Carried:

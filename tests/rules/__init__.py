@@ -1,0 +1,1 @@
+"""The rules, one by one: against the paper, other libraries, laws, and each other."""
