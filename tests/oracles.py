@@ -1,4 +1,4 @@
-"""Each rule again, written from its paper in plain NumPy, without looking at the package's own code.
+"""Each rule again, written from its paper in plain NumPy loops.
 
 An oracle is a generator: it is sent `(x, g)` and yields the step to subtract, or None where nothing
 moves. Powers of beta are powers of a counter here, where the package keeps running products.
