@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from operator import attrgetter, methodcaller
 from typing import Any
 
@@ -15,8 +16,45 @@ from ..arrays.numbers import is_complex
 from ..arrays.ops import is_traced_type
 from ..errors import ArgumentError, DtypeError, ShapeError, StateError, StructureError
 from ..state import Layout, Unit
+from ..state.engine import Work
+from ..state.plan import Plan
 
 shape_of, dtype_of, deleted = attrgetter("shape"), attrgetter("dtype"), methodcaller("is_deleted")
+
+
+def all_at_once(
+    plan: Plan, leaves: Sequence[Any], orders: Sequence[Sequence[Any]]
+) -> dict[int, Work] | None:
+    """Return what each unit is to work on, if every array is JAX's and as it should be.
+
+    Anything unusual (a missing gradient, a tie, another library, an error) gives None: then each
+    unit is looked at on its own, which also knows what to say.
+    """
+    whole = plan.whole
+    if whole is None:
+        return None
+    xs = whole.xs(leaves)
+    grads = [fetch(order) for fetch, order in zip(whole.grads, orders, strict=True)]
+    if not all(_is_concrete(set(map(type, some))) for some in (xs, *grads)):
+        return None
+    if tuple(map(dtype_of, xs)) != whole.dtypes:
+        return None
+    real = {d for gs in grads for d in set(map(dtype_of, gs))}
+    if not all(_fits(d, p) for d in real for p in set(whole.dtypes)):
+        return None
+    for some in (xs, *grads):
+        if tuple(map(shape_of, some)) != whole.shapes or any(map(deleted, some)):
+            return None
+    mine, others = set(map(id, xs)), {id(leaves[i]) for i in plan.others}
+    alias = len(mine) < len(xs) or not mine.isdisjoint(others.union(*(map(id, gs) for gs in grads)))
+    return {
+        u: Work(xs[begin:end], tuple(gs[begin:end] for gs in grads), alias, True)
+        for u, begin, end in whole.cuts
+    }
+
+
+def _is_concrete(types: set[type]) -> bool:
+    return all(issubclass(t, jax.Array) and not is_traced_type(t) for t in types)
 
 
 def is_jax_type(cls: type) -> bool:
@@ -150,7 +188,8 @@ def _check_alive_gradients(layout: Layout, unit: Unit, gs: Sequence[Any]) -> Non
             raise StateError(f"the gradient of {layout.params[i].codes[0]} was deleted or donated")
 
 
-def _fits(dtype: Any, parameter: str) -> bool:
+@lru_cache(maxsize=512)
+def _fits(dtype: Any, parameter: Any) -> bool:
     try:
         number = jnp.issubdtype(dtype, jnp.number)
     except TypeError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import is_
 from typing import Any, Literal
 
 import jax
@@ -14,9 +15,9 @@ from ..arrays.overlap import overlapping
 from ..errors import AliasError, ArgumentError
 from ..state import Layout, State
 from ..state.engine import Job, Work, answer_questions, check, closed, jobs_for, run
-from ..state.plan import Plan, plan_for
+from ..state.plan import Plan, located
 from ..state.state import check_arrays, checked, copied as copied_state
-from ..tree import flatten, rebuild
+from ..tree import rebuild
 from . import inputs
 
 Tied = Literal["parts", "total"]
@@ -103,21 +104,18 @@ def _stepped(
     _check_arguments(state, model, grads, tied)
     box = state._box
     layout = box.layout
-    leaves, treedef = flatten(model)
-    flat = [flatten(g, "grads") for g in grads]
-    plan = plan_for(
-        layout, state._at, model, leaves, treedef,
-        [(g, structure) for g, (_, structure) in zip(grads, flat, strict=True)],
-    )  # fmt: skip
-    orders = [[*found, None] for found, _ in flat]
+    leaves, found, plan = located(layout, state._at, model, grads)
+    orders = [[*order, None] for order in found]
     for prunes, order in zip(plan.prunes, orders, strict=True):
         inputs.check_pruned(prunes, order)
-    traced = _is_traced(box.arrays, leaves, *orders)
     check_arrays(layout, box.arrays)
-    work = _work(layout, plan, leaves, orders, tied, traced)
+    traced = _is_traced(box.arrays, leaves, *orders)
+    work = None if traced else inputs.all_at_once(plan, leaves, orders)
     write = write and not traced
-    if write:
-        _check_aliases(layout, plan, leaves, work)
+    if work is None:
+        work = _work(layout, plan, leaves, orders, tied, traced)
+        if write:
+            _check_aliases(layout, plan, leaves, work)
     jobs = jobs_for(layout, box.arrays, work, write, traced)
     answer_questions(jobs, traced)
     check(jobs, traced)
@@ -126,13 +124,9 @@ def _stepped(
     target = state if write else copied_state(state)
     for job, carried, _ in results:
         closed(layout.units[job.unit], target._box.arrays[job.unit], job, carried)
-    if write and all(map(_is, leaves, new_leaves)):
+    if write and all(map(is_, leaves, new_leaves)):
         return target, model
-    return target, rebuild(model, plan.nodes, plan.held, new_leaves, write)
-
-
-def _is(a: Any, b: Any) -> bool:
-    return a is b
+    return target, rebuild(model, plan.program, new_leaves, write)
 
 
 def _check_arguments(state: Any, model: Any, grads: tuple[Any, ...], tied: str) -> None:
@@ -223,9 +217,8 @@ def _check_aliases(
         )
     device = [w for u, w in work.items() if not layout.units[u].host]
     used: dict[int, int] = {}
-    placed = {i for places in plan.places for i in places}
-    for x in [leaves[i] for i in range(len(leaves)) if i not in placed]:
-        used[id(x)] = 1
+    for i in plan.others:
+        used[id(leaves[i])] = 1
     for w in device:
         for x in (*w.xs, *(g for gs in w.grads for g in gs)):
             used[id(x)] = used.get(id(x), 0) + 1
@@ -241,6 +234,10 @@ def _placed(
     new = list(leaves)
     for job, _, params in results:
         unit = layout.units[job.unit]
+        if plan.whole is not None and job.quick:
+            for i, value in zip(plan.whole.firsts[job.unit], params):  # noqa: B905 - hot
+                new[i] = value
+            continue
         if not traced and any(isinstance(g, np.ndarray) for gs in job.given.grads for g in gs):
             # JAX may still be reading memory that the caller is free to overwrite once we return.
             jax.block_until_ready(params)

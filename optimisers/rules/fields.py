@@ -7,10 +7,10 @@ rate never compiles anything. `numbers_of(rule)` and `rebuild(template, numbers)
 from __future__ import annotations
 
 import dataclasses
+import functools
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import jax
@@ -77,7 +77,10 @@ class Template:
     def __hash__(self) -> int:
         return _template_hash(self)
 
-    @property
+    def __reduce__(self) -> Any:
+        return Template, (self.cls, self.parts)  # without the cached hash, which is this process's
+
+    @functools.cached_property
     def width(self) -> int:
         """How many numbers the rule holds, nested rules included."""
         return sum(1 for _ in columns(self))
@@ -91,7 +94,7 @@ def _template_hash(template: Template) -> int:
     return int(cached)
 
 
-@lru_cache(maxsize=512)
+@functools.lru_cache(maxsize=512)
 def _annotations(cls: type) -> dict[str, Any]:
     try:
         return typing.get_type_hints(cls)

@@ -29,7 +29,11 @@ from .spec import Spec
 
 @dataclass
 class Job:
-    """One program to run: what it is given, and where its results belong."""
+    """One program to run: what it is given, and where its results belong.
+
+    members: the places in the unit of the job's parameters. quick: all of the unit's move, and all
+    are JAX's. give_state, give_params: whose memory is given to the results.
+    """
 
     unit: int
     spec: Spec
@@ -40,6 +44,7 @@ class Job:
     members: Sequence[int]
     codes: Sequence[str]
     host: bool
+    quick: bool = False
     give_state: bool = False
     give_params: bool = False
     answers: list[Any] = field(default_factory=list)
@@ -62,11 +67,15 @@ class Job:
 
 @dataclass
 class Work:
-    """What a unit is asked to do in one call, parameters and gradients in the unit's order."""
+    """What a unit is asked to do in one call, parameters and gradients in the unit's order.
+
+    alias: somebody else needs the parameters' arrays after the call. full: no gradient is missing.
+    """
 
     xs: tuple[Any, ...]
     grads: tuple[tuple[Any, ...], ...]
     alias: bool = False
+    full: bool = False
 
 
 def jobs_for(
@@ -75,11 +84,11 @@ def jobs_for(
     """Cut a call into jobs; parameters that are frozen or have no gradient cause none."""
     jobs: list[Job] = []
     for u, todo in work.items():
-        unit = layout.units[u]
-        live = [not layout.params[i].frozen for i in unit.params]
-        present = [
-            ok and g is not None for ok, g in zip(live, todo.grads[0], strict=True)
-        ]
+        unit, live = layout.units[u], layout.live[u]
+        if todo.full:
+            present = live
+        else:
+            present = [ok and g is not None for ok, g in zip(live, todo.grads[0], strict=True)]
         if not (any(present) or (unit.spec.every_call and any(live))):
             continue
         owned = write and not traced and _is_owned(arrays[u], unit.hypers)
@@ -97,12 +106,12 @@ def jobs_for(
 
 
 def _whole(
-    layout: Layout, u: int, arrays: list[Any], todo: Work, present: list[bool], live: list[bool],
-    traced: bool,
+    layout: Layout, u: int, arrays: list[Any], todo: Work, present: Sequence[bool],
+    live: Sequence[bool], traced: bool,
 ) -> Job:  # fmt: skip
     unit = layout.units[u]
     hyper, carried = opened(unit, arrays)
-    codes = [layout.params[i].codes[0] for i in unit.params]
+    codes = layout.codes[u]
     _same_orders(todo, present, codes)
     full = all(present)
     xs, grads = todo.xs, todo.grads
@@ -116,7 +125,8 @@ def _whole(
         None if full else np.array(present),
         None if all(live) or not unit.spec.every_call else np.array(live),
     )
-    return Job(u, unit.spec, hyper, carried, xs, given, range(len(codes)), codes, unit.host)
+    quick = full and todo.full
+    return Job(u, unit.spec, hyper, carried, xs, given, range(len(codes)), codes, unit.host, quick)
 
 
 def _filled(gs: Sequence[Any], xs: Sequence[Any], traced: bool) -> tuple[Any, ...]:
@@ -126,11 +136,11 @@ def _filled(gs: Sequence[Any], xs: Sequence[Any], traced: bool) -> tuple[Any, ..
 
 
 def _singles(
-    layout: Layout, u: int, arrays: list[Any], todo: Work, present: list[bool]
+    layout: Layout, u: int, arrays: list[Any], todo: Work, present: Sequence[bool]
 ) -> list[Job]:
     unit = layout.units[u]
     hyper, carried = opened(unit, arrays)
-    codes = [layout.params[i].codes[0] for i in unit.params]
+    codes = layout.codes[u]
     _same_orders(todo, present, codes)
     return [
         Job(
@@ -143,8 +153,8 @@ def _singles(
     ]
 
 
-def _same_orders(todo: Work, present: list[bool], codes: Sequence[str]) -> None:
-    for gs in todo.grads[1:]:
+def _same_orders(todo: Work, present: Sequence[bool], codes: Sequence[str]) -> None:
+    for gs in () if todo.full else todo.grads[1:]:
         for g, ok, code in zip(gs, present, codes, strict=True):
             if ok and g is None:
                 raise RuleError(f"{code} has a first gradient but not every higher one")

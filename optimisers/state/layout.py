@@ -6,6 +6,7 @@ one object as long as one of them lives.
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from collections import OrderedDict
@@ -37,12 +38,15 @@ class Unit:
     params: tuple[int, ...]
     host: bool
 
-    @property
+    def __reduce__(self) -> Any:
+        return Unit, (self.spec, self.params, self.host)
+
+    @functools.cached_property
     def hypers(self) -> int:
         """How many arrays of hyper-parameters the unit has."""
         return 1 if self.spec.packed else len(self.params)
 
-    @property
+    @functools.cached_property
     def arrays(self) -> int:
         """How many arrays the unit holds in all."""
         form = self.spec.form
@@ -97,6 +101,16 @@ class Layout:
             cached = {p: (i, j) for i, q in enumerate(self.params) for j, p in enumerate(q.paths)}
             object.__setattr__(self, "_places", cached)
         return cached
+
+    @functools.cached_property
+    def live(self) -> tuple[tuple[bool, ...], ...]:
+        """For each unit, which of its parameters are not frozen."""
+        return tuple(tuple(not self.params[i].frozen for i in u.params) for u in self.units)
+
+    @functools.cached_property
+    def codes(self) -> tuple[tuple[str, ...], ...]:
+        """For each unit, where its parameters are, as code."""
+        return tuple(tuple(self.params[i].codes[0] for i in u.params) for u in self.units)
 
     def where(self, i: int) -> tuple[int, int]:
         """Return the unit that keeps parameter `i`, and its place there."""

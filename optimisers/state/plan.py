@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
+from operator import is_, itemgetter
 from typing import Any
+
+import jax
+import numpy as np
 
 from ..arrays import adapter_of, describe
 from ..arrays.numbers import is_trainable_dtype
 from ..errors import StateError
-from ..tree import Match, Node, Outline, Path, holding, match, outline
+from ..tree import Match, Outline, Path, Program, flatten, match, outline, program
 from .layout import Layout
 
 MOST_PLANS = 64
@@ -26,16 +29,34 @@ class Plan:
     grads: for each order and unit, how to fetch its gradients (the last leaf stands for None).
     tied: for each order the parameters at several places, as (unit, place in it, gradients).
     prunes: for each order the leaves that must be None, with the code of the container there.
+    others: the leaves that are no parameter of this part.
+    whole: all parameters at once, where a call may be checked as one (see `Whole`).
     """
 
-    nodes: tuple[Node, ...]
-    held: tuple[bool, ...]
+    program: Program
     places: tuple[tuple[int, ...], ...]
     inside: tuple[tuple[bool, ...], ...]
     firsts: tuple[Callable[[Any], tuple[Any, ...]], ...]
     grads: tuple[tuple[Callable[[Any], tuple[Any, ...]], ...], ...]
     tied: tuple[tuple[tuple[int, int, tuple[int, ...]], ...], ...]
     prunes: tuple[tuple[tuple[int, str], ...], ...]
+    others: tuple[int, ...]
+    whole: Whole | None
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Every parameter of a model whose arrays are all JAX's, in the order of the units.
+
+    Checking one long tuple costs a fraction of checking each unit: the quick way of a step.
+    """
+
+    xs: Callable[[Any], tuple[Any, ...]]
+    grads: tuple[Callable[[Any], tuple[Any, ...]], ...]
+    firsts: tuple[tuple[int, ...], ...]
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[Any, ...]
+    cuts: tuple[tuple[int, int, int], ...]
 
 
 def getter(indices: Sequence[int]) -> Callable[[Any], tuple[Any, ...]]:
@@ -48,21 +69,48 @@ def getter(indices: Sequence[int]) -> Callable[[Any], tuple[Any, ...]]:
     return lambda leaves: ()
 
 
-def plan_for(
-    layout: Layout, at: Path, model: Any, leaves: Sequence[Any], treedef: Any, grads: Sequence[Any]
-) -> Plan:
-    """Return the plan for a model and gradients given as `(tree, treedef)`; walk them if it is new."""
-    key = (at, treedef, *(treedef for _, treedef in grads))
-    with layout.lock:
-        plan: Plan | None = layout.plans.get(key)
-        if plan is not None:
-            return plan
-    plan = _made(layout, at, model, leaves, [tree for tree, _ in grads])
+def located(
+    layout: Layout, at: Path, model: Any, grads: Sequence[Any]
+) -> tuple[list[Any], list[list[Any]], Plan]:
+    """Return the leaves of a model and of its gradients, and the plan for them.
+
+    JAX flattens plain containers faster than optree does, but it drops None, and takes classes that
+    are registered with us alone for leaves. So its structures are used as keys only after both have
+    been seen to give the same leaves.
+    """
+    trees = (model, *grads)
+    quick = _quick(at, trees)
+    if quick is not None and (plan := layout.plans.get(quick[0])) is not None:
+        leaves, *orders = quick[1]
+        return leaves, orders, plan
+    flat = [flatten(tree, "grads" if i else "model") for i, tree in enumerate(trees)]
+    leaves, *orders = (found for found, _ in flat)
+    key = (at, *(structure for _, structure in flat))
+    plan = layout.plans.get(key) or _made(layout, at, model, leaves, grads)
+    same = quick is not None and all(map(_same_leaves, quick[1], (leaves, *orders)))
+    _keep(layout, quick[0] if quick is not None and same else key, plan)
+    return leaves, orders, plan
+
+
+def _quick(at: Path, trees: Sequence[Any]) -> tuple[Any, list[list[Any]]] | None:
+    try:
+        flat = [jax.tree_util.tree_flatten(tree) for tree in trees]
+        key = ("jax", at, *(structure for _, structure in flat))
+        hash(key)
+    except (TypeError, ValueError, RecursionError):
+        return None  # keys that cannot be sorted, static fields without a hash, a very deep tree
+    return key, [leaves for leaves, _ in flat]
+
+
+def _same_leaves(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    return len(a) == len(b) and all(map(is_, a, b))
+
+
+def _keep(layout: Layout, key: Any, plan: Plan) -> None:
     with layout.lock:
         layout.plans[key] = plan
         while len(layout.plans) > MOST_PLANS:
             layout.plans.popitem(last=False)
-    return plan
 
 
 def _made(
@@ -75,14 +123,38 @@ def _made(
     matches = [match(found, outline(g, "grads"), trained) for g in grads]
     units = [[places[p] for p in unit.params] for unit in layout.units]
     return Plan(
-        tuple(found.nodes),
-        holding(found.nodes, frozenset(trained)),
+        program(found.nodes, frozenset(trained)),
         places,
         tuple(tuple(map(bool, unit)) if any(unit) else () for unit in units),
         tuple(getter([p[0] if p else 0 for p in unit]) for unit in units),
         tuple(tuple(getter(_firsts(unit, m)) for unit in units) for m in matches),
         tuple(_tied(units, m) for m in matches),
         tuple(m.prunes for m in matches),
+        tuple(sorted(set(range(len(leaves))).difference(trained))),
+        _whole(layout, units, matches),
+    )
+
+
+def _whole(
+    layout: Layout, units: Sequence[Sequence[tuple[int, ...]]], matches: Sequence[Match]
+) -> Whole | None:
+    """Return how to fetch all parameters at once, unless some are elsewhere, or on the host."""
+    if any(unit.host for unit in layout.units) or not all(p for unit in units for p in unit):
+        return None
+    if not units or any(_tied(units, m) for m in matches) or any(-1 in _firsts(unit, m) for unit in units for m in matches):
+        return None
+    cuts, begin = [], 0
+    for u, unit in enumerate(units):
+        cuts.append((u, begin, begin + len(unit)))
+        begin += len(unit)
+    specs = [unit.spec for unit in layout.units]
+    return Whole(
+        getter([p[0] for unit in units for p in unit]),
+        tuple(getter([i for unit in units for i in _firsts(unit, m)]) for m in matches),
+        tuple(tuple(p[0] for p in unit) for unit in units),
+        tuple(shape for spec in specs for shape in spec.shapes),
+        tuple(np.dtype(spec.dtype) for spec in specs for _ in spec.shapes),
+        tuple(cuts),
     )
 
 

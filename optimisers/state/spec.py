@@ -41,7 +41,7 @@ class Form:
     slots: tuple[Slot, ...]
     tables: tuple[str, ...]
 
-    @property
+    @functools.cached_property
     def moments(self) -> int:
         """How many leaves are stored as arrays of their own."""
         return sum(slot.table is None for slot in self.slots)
@@ -88,12 +88,16 @@ class Spec:
             object.__setattr__(self, "_hash", cached)
         return int(cached)
 
+    def __reduce__(self) -> Any:
+        # What is cached in the instance, hashes of strings above all, is true in this process only.
+        return Spec, (self.template, self.shapes, self.dtype, self.weak, self.packed)
+
     @property
     def rule_name(self) -> str:
         """The name of the rule's class."""
         return self.template.cls.__name__
 
-    @property
+    @functools.cached_property
     def wide(self) -> bool:
         """Whether the unit is computed in 64 bits."""
         return is_wide(self.dtype)
@@ -117,7 +121,7 @@ class Spec:
         """The messages of the errors that need a value."""
         return discovered(self.template, self.dtype, self._probe)[1]
 
-    @property
+    @functools.cached_property
     def every_call(self) -> bool:
         """Whether the rule also runs where there is no gradient."""
         return runs_without_gradient(self.template)

@@ -2,7 +2,7 @@
 
 from .match import Match, match
 from .nodes import flatten
-from .outline import Node, Outline, Path, holding, outline, rebuild
+from .outline import Node, Outline, Path, Program, outline, program, rebuild
 from .register import register, trainable
 
 __all__ = [
@@ -10,10 +10,11 @@ __all__ = [
     "Node",
     "Outline",
     "Path",
+    "Program",
     "flatten",
-    "holding",
     "match",
     "outline",
+    "program",
     "rebuild",
     "register",
     "trainable",

@@ -51,7 +51,7 @@ class Kind(NamedTuple):
     open: Callable[[Any], Level]
     get: Callable[[Any, NameTuple], Sequence[Any]]
     build: Callable[[Any, NameTuple, list[Any]], Any]
-    write: Callable[[Any, NameTuple, list[Any]], Any] | None = None
+    write: Callable[[Any, NameTuple, Sequence[Any]], Any] | None = None
 
 
 class Names:
@@ -173,12 +173,12 @@ def _build_dict(x: Any, names: NameTuple, children: list[Any]) -> Any:
     return new
 
 
-def _write_dict(x: Any, names: NameTuple, children: list[Any]) -> Any:
-    x.update(zip(names, children, strict=True))
+def _write_dict(x: Any, names: NameTuple, children: Sequence[Any]) -> Any:
+    x.update(zip(names, children))  # noqa: B905 - once a step and container; lengths are the plan's
     return x
 
 
-def _write_sequence(x: Any, names: NameTuple, children: list[Any]) -> Any:
+def _write_sequence(x: Any, names: NameTuple, children: Sequence[Any]) -> Any:
     for i, child in enumerate(children):
         x[i] = child
     return x
@@ -210,15 +210,15 @@ def _build_jax(x: Any, names: NameTuple, children: list[Any]) -> Any:
     return jax.tree_util.tree_unflatten(treedef, children)
 
 
-def _write_jax(x: Any, names: NameTuple, children: list[Any]) -> Any:
+def _write_jax(x: Any, names: NameTuple, children: Sequence[Any]) -> Any:
     """Write into a dataclass that lets itself be written; rebuild anything else."""
     if not dataclasses.is_dataclass(x):
-        return _build_jax(x, names, children)
+        return _build_jax(x, names, list(children))
     try:
         for name, child in zip(names, children, strict=True):
             setattr(x, str(name), child)
     except AttributeError:  # frozen, by the decorator or, as in Equinox, by a __setattr__
-        return _build_jax(x, names, children)
+        return _build_jax(x, names, list(children))
     return x
 
 

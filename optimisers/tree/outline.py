@@ -6,8 +6,9 @@ the same structure comes back. All walks are loops: a model may be 900 levels de
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from .nodes import Kind, kind_of
@@ -100,50 +101,81 @@ def step(name: Hashable, dotted: bool) -> str:
     return f'["{name}"]' if isinstance(name, str) and '"' not in name else f"[{name!r}]"
 
 
-def holding(nodes: Sequence[Node], leaves: Collection[int]) -> tuple[bool, ...]:
-    """Tell for each node whether one of `leaves` is somewhere below it."""
-    found = [False] * len(nodes)
+class Refit(NamedTuple):
+    """How one container gets its new children: which leaves, and which containers made before."""
+
+    index: int
+    kind: Kind
+    names: tuple[Hashable, ...]
+    leaves: Callable[[Any], tuple[Any, ...]] | None
+    slots: tuple[int, ...]
+
+
+class Program(NamedTuple):
+    """How a tree gets new leaves: containers fetched from the top, refitted from the bottom.
+
+    fetch: for each container that holds a parameter, those of its children that are containers.
+    refits: the containers that hold a parameter; the others are passed on as they are.
+    """
+
+    size: int
+    fetch: tuple[tuple[int, Kind, tuple[Hashable, ...], tuple[tuple[int, int], ...]], ...]
+    refits: tuple[Refit, ...]
+
+
+def program(nodes: Sequence[Node], trained: Collection[int]) -> Program:
+    """Write down how a tree with these nodes gets new leaves at `trained`."""
+    held = [False] * len(nodes)
     for i in reversed(range(len(nodes))):
-        found[i] = any(s in leaves if s >= 0 else found[~s] for s in nodes[i].slots)
-    return tuple(found)
+        held[i] = any(s in trained if s >= 0 else held[~s] for s in nodes[i].slots)
+    fetch = []
+    for i, node in enumerate(nodes):
+        inner = tuple((k, ~node.slots[k]) for k in node.inner)
+        if inner and held[i]:
+            fetch.append((i, node.kind, node.names, inner))
+    refits = tuple(
+        Refit(i, nodes[i].kind, nodes[i].names, _picker(nodes[i].slots), nodes[i].slots)
+        for i in reversed(range(len(nodes)))
+        if held[i]
+    )
+    return Program(len(nodes), tuple(fetch), refits)
 
 
-def rebuild(
-    tree: Any, nodes: Sequence[Node], held: Sequence[bool], leaves: Sequence[Any], write: bool
-) -> Any:
+def _picker(slots: tuple[int, ...]) -> Callable[[Any], tuple[Any, ...]] | None:
+    if len(slots) < 2 or min(slots) < 0:
+        return None
+    return itemgetter(*slots)
+
+
+def rebuild(tree: Any, steps: Program, leaves: Sequence[Any], write: bool) -> Any:
     """Return a tree like `tree` with other leaves.
 
-    With `write`, containers that can be written are, and keep their identity; without, the
-    containers that hold a parameter (`held`) are made anew and `tree` is left alone. A mutable
-    container at two places comes back as one object.
+    With `write`, containers that can be written are, and keep their identity; without, those that
+    hold a parameter are made anew and `tree` is left alone. A mutable container at two places
+    comes back as one object.
     """
-    if not nodes:
+    if not steps.size:
         return leaves[0]
-    objects = _containers(tree, nodes)
-    made: list[Any] = list(objects)
+    objects: list[Any] = [None] * steps.size
+    objects[0] = tree
+    for i, kind, names, inner in steps.fetch:
+        children = kind.get(objects[i], names)
+        for place, child in inner:
+            objects[child] = children[place]
     seen: dict[int, Any] = {}
-    for i in reversed(range(len(nodes))):
-        node, x = nodes[i], objects[i]
-        if not held[i]:
-            continue
+    for i, kind, names, pick, slots in steps.refits:
+        x = objects[i]
         if id(x) in seen:
-            made[i] = seen[id(x)]
+            objects[i] = seen[id(x)]
             continue
-        children = [leaves[s] if s >= 0 else made[~s] for s in node.slots]
-        put = node.kind.write if write and node.kind.write is not None else node.kind.build
-        made[i] = put(x, node.names, children)
-        if node.kind.write is not None:
-            seen[id(x)] = made[i]
-    return made[0]
-
-
-def _containers(tree: Any, nodes: Sequence[Node]) -> list[Any]:
-    """Return the containers of a tree, in the order of its nodes."""
-    objects: list[Any] = [tree] * len(nodes)
-    for i, node in enumerate(nodes):
-        if not node.inner:
-            continue
-        children = node.kind.get(objects[i], node.names)
-        for place in node.inner:
-            objects[~node.slots[place]] = children[place]
-    return objects
+        if pick is not None:
+            children = pick(leaves)
+        else:
+            children = [leaves[s] if s >= 0 else objects[~s] for s in slots]
+        if write and kind.write is not None:
+            objects[i] = kind.write(x, names, children)
+        else:
+            objects[i] = kind.build(x, names, list(children))
+        if kind.write is not None:
+            seen[id(x)] = objects[i]
+    return objects[0]

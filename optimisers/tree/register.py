@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, overload
 
 from ..errors import ArgumentError
@@ -110,17 +110,17 @@ def _open(names: tuple[str, ...] | None, x: Any) -> Level:
     return Level([getattr(x, name) for name in chosen], chosen, dotted=True, untrained=rest)
 
 
-def _build(x: Any, names: NameTuple, children: list[Any]) -> Any:
+def _build(x: Any, names: NameTuple, children: Sequence[Any]) -> Any:
     return _set(copy.copy(x), names, children)
 
 
-def _write(x: Any, names: NameTuple, children: list[Any]) -> Any:
+def _write(x: Any, names: NameTuple, children: Sequence[Any]) -> Any:
     parameters = getattr(type(x), "__dataclass_params__", None)
     frozen = parameters is not None and parameters.frozen
     return _build(x, names, children) if frozen else _set(x, names, children)
 
 
-def _set(x: Any, names: NameTuple, children: list[Any]) -> Any:
+def _set(x: Any, names: NameTuple, children: Sequence[Any]) -> Any:
     for name, child in zip(names, children, strict=True):
         object.__setattr__(x, str(name), child)
     return x
