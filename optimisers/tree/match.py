@@ -41,12 +41,17 @@ def match(model: Outline, grads: Outline, trained: Collection[int]) -> Match:
         if found is not None:
             index[i] = found
             continue
+        if path in aligned:
+            raise StructureError(
+                f"the gradient does not fit at {model.codes[i]}: got a {aligned[path].cls}, "
+                "expected an array"
+            )
         above = _above(path, given)
         if above is not None:
             pruned[given[above]] = nodes[above].code
         elif not _may_lack(path, aligned, grads):
             _missing(model, grads, aligned, nodes, i)
-    _extras(model, grads, nodes, leaves, given, pruned, frozenset(trained))
+    _extras(grads, nodes, leaves, given, pruned)
     return Match(tuple(index), tuple(pruned.items()))
 
 
@@ -55,7 +60,7 @@ def _align(
 ) -> tuple[dict[Path, Node], dict[Path, int]]:
     """Write the gradient's containers and leaves under the model's names.
 
-    Names differ only where both sides are sequences, as a tuple and a named tuple are.
+    Names differ only where one side is a plain sequence and the other a named tuple: by position.
     """
     aligned: dict[Path, Node] = {}
     given: dict[Path, int] = {}
@@ -66,19 +71,25 @@ def _align(
         path = paths[i]
         aligned[path] = node
         mine = nodes.get(path)
-        if mine is not None and node.ordered and not mine.ordered and mine.names:
+        if mine is not None and _is_plain(node) and not mine.ordered and mine.names:
             raise StructureError(
                 f"the gradient does not fit at {mine.code}: got a {node.cls} of {len(node.names)}, "
                 f"expected a container with the names {_listed(mine.names)}"
             )
-        for position, (name, slot) in enumerate(zip(node.names, node.slots, strict=True)):
-            if mine is not None and name not in mine.names and mine.ordered and node.ordered:
-                name = mine.names[position] if position < len(mine.names) else name
+        names = node.names
+        if mine is not None and mine.ordered and node.ordered and _is_plain(mine) != _is_plain(node):
+            names = (*mine.names[: len(names)], *names[len(mine.names) :])
+        for name, slot in zip(names, node.slots, strict=True):
             if slot < 0:
                 paths[~slot] = (*path, name)
             else:
                 given[(*path, name)] = slot
     return aligned, given
+
+
+def _is_plain(node: Node) -> bool:
+    """Tell whether a container has positions and no names."""
+    return node.ordered and node.names == tuple(range(len(node.names)))
 
 
 def _above(path: Path, given: dict[Path, int]) -> Path | None:
@@ -109,13 +120,11 @@ def _missing(
 
 
 def _extras(
-    model: Outline,
     grads: Outline,
     nodes: dict[Path, Node],
     leaves: dict[Path, int],
     given: dict[Path, int],
     pruned: dict[int, str],
-    trained: frozenset[int],
 ) -> None:
     """Go through the gradients that no parameter asked for; only some of them are harmless."""
     for path, i in given.items():
@@ -124,14 +133,8 @@ def _extras(
         if path in nodes:
             pruned[i] = nodes[path].code  # above nothing that is trained: legal as None
             continue
-        leaf = next((leaves[path[:n]] for n in range(len(path)) if path[:n] in leaves), None)
-        if leaf is not None:
-            if leaf in trained:
-                raise StructureError(
-                    f"the gradient does not fit at {model.codes[leaf]}: got a container, "
-                    "expected an array"
-                )
-            continue
+        if any(path[:n] in leaves for n in range(len(path))):
+            continue  # below something that is not trained
         depth = next(n for n in reversed(range(len(path))) if path[:n] in nodes)
         place = nodes[path[:depth]]
         if path[depth] in place.untrained:
