@@ -13,7 +13,15 @@ import numpy as np
 import pytest
 
 import optimisers
-from optimisers import Adam, ClipNorm, Momentum, OptimiserChain
+from optimisers import (
+    AccumGrad,
+    Adam,
+    ClipNorm,
+    MixedPrecision,
+    Momentum,
+    OptimiserChain,
+    SkipNonFinite,
+)
 from optimisers.demo import cli, digits
 from optimisers.demo.gradients import LIBRARIES
 from optimisers.demo.rule_text import FOR_DIGITS, parse_rule, rule_classes
@@ -98,7 +106,16 @@ def test_a_rule_is_read_as_the_call_that_makes_it(text: str, rule: optimisers.Ru
     assert parse_rule(text) == rule
 
 
-@pytest.mark.parametrize("rule", [Momentum(0.05), Adam(), OptimiserChain(ClipNorm(2), Adam())])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Momentum(0.05),
+        ClipNorm(2, p=float("inf")),
+        OptimiserChain(ClipNorm(2), Adam()),
+        MixedPrecision(Adam(), "float64"),
+        SkipNonFinite(AccumGrad(3)),
+    ],
+)
 def test_what_a_rule_prints_is_read_back(rule: optimisers.Rule) -> None:
     assert parse_rule(repr(rule)) == rule
 
@@ -173,6 +190,7 @@ def test_a_folder_is_no_picture(tmp_path: Path, capsys: pytest.CaptureFixture[st
     [
         ("sklearn", [], '"optimisers[demo]"'),
         ("tqdm", [], '"optimisers[demo]"'),
+        ("threadpoolctl", [], '"optimisers[demo]"'),
         ("matplotlib", ["--plot", "curves.png"], '"optimisers[demo]"'),
         ("autograd", ["--ad", "autograd"], "autograd"),
         ("torch", ["--ad", "torch"], "torch"),
@@ -229,6 +247,7 @@ def test_rules_are_listed_with_defaults_and_a_line_each(capsys: pytest.CaptureFi
     assert [head.partition("(")[0] for head in heads] == list(rule_classes())
     assert "Momentum(eta=0.01, rho=0.9)" in heads
     assert "OptimiserChain(*rules)" in heads
+    assert "MixedPrecision(rule, dtype=float32)" in heads
     assert all(re.fullmatch(r"    [A-Z].*\.", text) for text in texts)
 
 

@@ -57,9 +57,16 @@ def catalogue() -> str:
 
 def signature(name: str, cls: type[Rule]) -> str:
     """Write how a rule is made, with its defaults and without types."""
-    parameters = inspect.signature(cls).parameters.values()
-    bare = [p.replace(annotation=inspect.Parameter.empty) for p in parameters]
-    return f"{name}{inspect.Signature(bare)}"
+    return f"{name}({', '.join(map(_argument, inspect.signature(cls).parameters.values()))})"
+
+
+def _argument(parameter: inspect.Parameter) -> str:
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        return f"*{parameter.name}"
+    default = parameter.default
+    if default is parameter.empty:
+        return parameter.name
+    return f"{parameter.name}={getattr(default, '__name__', None) or repr(default)}"
 
 
 def parse_rule(text: str) -> Rule:
@@ -91,6 +98,8 @@ def _evaluate(node: ast.expr) -> Any:
                 return -value
         case ast.Name(id="inf"):
             return math.inf
+        case ast.Name(id="float32" | "float64" as dtype):
+            return dtype
         case ast.Name(id=name):
             return _make(name, (), FOR_DIGITS.get(name, {}))
         case ast.Call(func=ast.Name(id=name)) if all(word.arg for word in node.keywords):

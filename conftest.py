@@ -1,0 +1,21 @@
+"""What the examples in docstrings take as given: the package's names, and `np` and `jnp`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _names_for_doctests(request: pytest.FixtureRequest) -> None:
+    if not isinstance(request.node, pytest.DoctestItem):
+        return
+    # Imported here: tests/conftest.py sets JAX's mode first.
+    import jax.numpy as jnp
+    import numpy as np
+
+    import optimisers
+
+    names: dict[str, Any] = request.getfixturevalue("doctest_namespace")
+    names.update({name: getattr(optimisers, name) for name in optimisers.__all__}, np=np, jnp=jnp)
