@@ -149,6 +149,8 @@ def test_every_public_name_has_a_docstring_of_its_own(name: str) -> None:
 def test_every_public_function_describes_its_arguments(name: str) -> None:
     function = FUNCTIONS[name]
     wanted = {"Args", "Returns", "Raises", "Examples"}
+    if name == "trainable":
+        wanted.remove("Raises")  # it answers for any object
     if name.endswith("_") and name[:-1] in FUNCTIONS:
         wanted.remove("Examples")  # that of its twin shows what it does
     assert wanted - set(sections(function)) == set()
