@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from optimisers.arrays.numbers import precision, standard_promotion
-from optimisers.rules.fields import numbers_of, rebuild, template_of
+from optimisers.rules.fields import Template, numbers_of, rebuild, template_of
 from optimisers.rules.rule import Rule, Step, start
 
 
@@ -33,13 +34,19 @@ def trajectory(rule: Rule, x: Any, grads: Sequence[Any], jit: bool = True) -> li
         x = jnp.asarray(x)
         real = np.float64 if wide else np.float32
         numbers = [np.asarray(number, real) for number in numbers_of(rule)]
-
-        def step(numbers: Any, state: Any, x: Any, g: Any) -> tuple[Any, Any]:
-            return one_step(rebuild(template, numbers), state, x, g)
-
-        run = jax.jit(step) if jit else step
+        run = compiled(template) if jit else functools.partial(_step, template)
         state, found = start(rule, x), []
         for g in grads:
             state, x = run(numbers, state, x, jnp.asarray(g))
             found.append(np.asarray(x))
         return found
+
+
+def _step(template: Template, numbers: Any, state: Any, x: Any, g: Any) -> tuple[Any, Any]:
+    return one_step(rebuild(template, numbers), state, x, g)
+
+
+@functools.cache
+def compiled(template: Template) -> Any:
+    """Return the compiled step of a rule; a new one for each run would cost most of the time."""
+    return jax.jit(functools.partial(_step, template))

@@ -27,8 +27,8 @@ class OptimiserChain(Wrapper):
             (`MixedPrecision`, `SkipNonFinite`).
 
     Differs:
-        Optimisers.jl calls the field `opts`; Optax calls the function `chain`, and its modifiers
-        work on the negative step.
+        Optimisers.jl calls the field `opts`, by which it can be read here too; Optax calls the
+        function `chain`, and its modifiers work on the negative step.
 
     Examples:
         >>> from optimisers.rules import ClipGrad, Descent
@@ -48,6 +48,11 @@ class OptimiserChain(Wrapper):
 
     def __repr__(self) -> str:
         return f"OptimiserChain({', '.join(map(repr, self.rules))})"
+
+    @property
+    def opts(self) -> tuple[Rule, ...]:
+        """The rules, by the name that they have in Optimisers.jl."""
+        return self.rules
 
     @property
     def elementwise(self) -> bool:  # type: ignore[override]
