@@ -231,13 +231,16 @@ def test_a_picture_that_cannot_be_written_gets_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def full(*_: object) -> None:
-        raise OSError("no space left on device")
+        raise OSError("no space")
 
     monkeypatch.setattr("optimisers.demo.curves.draw", full)
+    file = tmp_path / "curves.png"
     with pytest.raises(SystemExit) as stop:
-        cli.main(["--steps", "2", "--plot", str(tmp_path / "curves.png")])
+        cli.main(["--steps", "2", "--plot", str(file)])
     assert stop.value.code == 2
-    assert capsys.readouterr().err == "python -m optimisers: no space left on device\n"
+    assert (
+        capsys.readouterr().err == f"python -m optimisers: cannot draw to {str(file)!r}: no space\n"
+    )
 
 
 def test_rules_are_listed_with_defaults_and_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:

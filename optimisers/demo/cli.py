@@ -111,7 +111,10 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _draw(run: Run, options: argparse.Namespace) -> None:
-    curves.draw(run, f"{options.rule}, gradients from {options.ad}", options.plot)
+    try:
+        curves.draw(run, f"{options.rule}, gradients from {options.ad}", options.plot)
+    except OSError as error:
+        raise OSError(f"cannot draw to {str(options.plot)!r}: {error.strerror or error}") from None
     print(f"curves drawn into {options.plot}")
 
 
