@@ -1,212 +1,213 @@
-"""adjust, freeze and thaw: steering a run between steps, without compiling anything."""
+"""adjust: other hyper-parameters, or another rule, between steps."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..arrays import describe
 from ..arrays.numbers import precision
 from ..errors import ArgumentError, RuleError
 from ..rules.checks import names_of, unknown_field
+from ..rules.fields import columns as columns_of
 from ..rules.fields import numbers_of, rebuild, template_of
-from ..rules.rule import Rule
+from ..rules.pick import Pick, picked, walked, with_picked
+from ..rules.refit import follows, refitted
+from ..rules.rule import Rule, check_schedules
 from ..state import State, Unit
 from ..state.build import stored
-from ..state.state import checked, copied
-from ..tree.select import Where, chosen
+from ..state.relayout import Kept, carried_at, fresh, is_traced, relaid, rule_at, short
+from ..state.state import Box, checked, copied
+from ..tree.select import Where
+from .select import selected
+
+Change = Callable[[Rule], Rule]
 
 
-def adjust(state: Any, eta: Any = None, where: Where = None, **fields: Any) -> Any:
+def adjust(
+    state: Any, eta: Any = None, where: Where = None, *, rule: Pick = None, **fields: Any
+) -> Any:
     """Return a state (or a rule) with other hyper-parameters; moments and counts are kept.
 
-    The given state is left as it was; both can be used afterwards. Nothing is compiled again.
+    The given state is left as it was; both can be used afterwards. Other numbers compile nothing.
 
     Args:
         state: the whole, a part (`state["enc"]`), or a bare rule.
-        eta: the learning rate, for every rule that has one.
+        eta: the learning rate, for every rule that has one: a number or, as a schedule, a function
+            of the number of applied steps. Or a rule: it replaces the one there was, and takes over
+            its moments and counts; decay, clipping, `MixedPrecision` and the like may come and go.
         where: which parameters; all if None.
+        rule: which rule of a chain, by its class or its place; all if None.
         **fields: other fields by name, for every rule that has them.
 
     Returns:
         A new state; for a rule, a new rule.
 
     Raises:
-        RuleError: a field that no selected rule has (the nearest is suggested), or a value out of
-            its range.
+        RuleError: a field that no selected rule has (the nearest is suggested); a value out of its
+            range; a number where there is a schedule; a rule that the state does not fit.
+        StructureError: `where` selects nothing.
+        ArgumentError: nothing to adjust, or something that is neither a state nor a rule.
 
     Examples:
         >>> state = setup(OptimiserChain(ClipGrad(2.0), Adam()), {"w": np.ones(3)})
-        >>> adjust(state, 0.01, delta=2.5)["w"].rule.rules[0]
-        ClipGrad(delta=2.5)
+        >>> adjust(state, 0.01, delta=2.5)["w"].rule
+        OptimiserChain(ClipGrad(delta=2.5), Adam(eta=0.01, beta=(0.9, 0.999), epsilon=1e-08))
+        >>> adjust(state, Adam(0.01))["w"].rule
+        Adam(eta=0.01, beta=(0.9, 0.999), epsilon=1e-08)
     """
     if isinstance(state, Rule):
-        return state.adjust(**_fields(eta, fields))
-    return _adjust(copied(checked(state)), eta, where, fields)
+        return _change([state], eta, rule, fields)(state)
+    return _adjusted(copied(checked(state)), eta, where, rule, fields)
 
 
-def adjust_(state: State, eta: Any = None, where: Where = None, **fields: Any) -> State:
+def adjust_(
+    state: State, eta: Any = None, where: Where = None, *, rule: Pick = None, **fields: Any
+) -> State:
     """Set other hyper-parameters in a state, or through a part in the whole; returns it.
 
     Args:
-        state: as in `adjust`.
+        state: the whole, or a part.
         eta: as in `adjust`.
         where: as in `adjust`.
+        rule: as in `adjust`.
         **fields: as in `adjust`.
 
     Returns:
         The given state.
 
     Raises:
-        RuleError: as in `adjust`; nothing is changed then.
+        OptimiserError: as in `adjust`; nothing is changed then.
     """
-    return _adjust(checked(state), eta, where, fields)
+    return _adjusted(checked(state), eta, where, rule, fields)
 
 
-def _fields(eta: Any, fields: dict[str, Any]) -> dict[str, Any]:
+def _change(rules: Sequence[Rule], eta: Any, pick: Pick, fields: dict[str, Any]) -> Change:
+    """Return what happens to each rule; raise where none of `rules` has what is given."""
+    if isinstance(eta, Rule):
+        if fields:
+            raise ArgumentError(f"adjust takes a whole rule or fields, not both: got {eta!r}")
+        _all_picked(rules, pick)
+        for part in walked(eta):
+            check_schedules(part)
+        return lambda old: with_picked(old, pick, lambda _: eta)
     given = {**fields} if eta is None else {"eta": eta, **fields}
     if not given:
-        raise ArgumentError("adjust needs a learning rate, or fields by name")
-    return given
-
-
-def selected(state: State, where: Where) -> list[int]:
-    """Return the parameters of a state, or of the part that it is, that a pattern selects."""
-    layout, at = state._box.layout, state._at
-    places = [
-        (i, paths, jax.ShapeDtypeStruct(p.shape, jnp.dtype(p.dtype)))
-        for i, p in enumerate(layout.params)
-        if (paths := [path[len(at) :] for path in p.paths if path[: len(at)] == at])
-    ]
-    return chosen(where, places)
-
-
-def _adjust(state: State, eta: Any, where: Where, fields: dict[str, Any]) -> State:
-    given, box = _fields(eta, fields), state._box
-    indices = set(selected(state, where))
-    touched = {
-        u: [i in indices for i in unit.params]
-        for u, unit in enumerate(box.layout.units)
-        if indices.intersection(unit.params)
-    }
-    _check_names(given, [box.layout.units[u] for u in touched])
-    new = {
-        u: _adjusted(box.layout.units[u], box.arrays[u], mask, given)
-        for u, mask in touched.items()
-    }
-    for u, arrays in new.items():
-        box.arrays[u][:] = arrays
-    return state
-
-
-def _check_names(given: dict[str, Any], units: Sequence[Unit]) -> None:
-    rules = [rebuild(u.spec.template, [0.0] * u.spec.template.width) for u in units]
-    known = set().union(*(names_of(rule) for rule in rules))
+        raise ArgumentError("adjust needs a learning rate, a rule, or fields by name")
+    mine = _all_picked(rules, pick)
+    known = set().union(*map(names_of, mine))
     if unknown := set(given) - known:
-        raise unknown_field(unknown, " and ".join(sorted({type(r).__name__ for r in rules})), known)
+        names = " and ".join(sorted({type(r).__name__ for r in mine}))
+        raise unknown_field(unknown, names, known)
+    return lambda old: with_picked(old, pick, functools.partial(_with_fields, given))
 
 
-def _adjusted(
-    unit: Unit, arrays: list[Any], mask: list[bool], given: dict[str, Any]
-) -> list[Any]:
-    """Return the arrays of a unit with other hyper-parameters where `mask`."""
-    template, n = unit.spec.template, unit.hypers
-    tables = arrays[:n]
-    traced = any(isinstance(v, jax.core.Tracer) for v in (*tables, *given.values()))
-    lib: Any = jnp if traced else np
-    with precision(unit.spec.wide):
-        table = lib.asarray(tables[0]) if unit.spec.packed else lib.stack(tables)
-        columns = [table[:, i] for i in range(template.width)]
-        old = rebuild(template, columns)
-        own = {name: value for name, value in given.items() if name in names_of(old)}
-        if not own:
-            return arrays
-        rule = old.adjust(**own)
-        if template_of(rule) != template:
-            raise RuleError(f"cannot adjust {sorted(own)} of {template.cls.__name__} in a state")
-        chosen_rows = lib.asarray(mask)
-        new = [
-            lib.where(chosen_rows, lib.asarray(v, dtype=table.dtype), column)
-            for v, column in zip(numbers_of(rule), columns, strict=True)
-        ]
-        whole = lib.stack(new, axis=1)
-    hypers = [whole] if unit.spec.packed else [whole[i] for i in range(n)]
-    return stored(unit, [*hypers, *arrays[n:]], traced)
+def _all_picked(rules: Sequence[Rule], pick: Pick) -> list[Rule]:
+    """Return the rules that `pick` means in any of these; raise where it is in none."""
+    found = [part for rule in rules for part in picked(rule, pick)]
+    if not found:
+        name = getattr(pick, "__name__", pick)
+        raise RuleError(f"cannot pick {name}: there is none in {type(rules[0]).__name__}")
+    return found
 
 
-def freeze(state: State, where: Where = None) -> State:
-    """Return a state in which parameters are held still: no step, no decay, their state kept.
-
-    Args:
-        state: the whole, or a part.
-        where: which parameters; all if None.
-
-    Returns:
-        A new state, sharing arrays with the given one, which is left as it was.
-
-    Raises:
-        StructureError: the pattern selects nothing.
-
-    Examples:
-        >>> state = setup(Descent(0.1), {"enc": np.ones(3), "dec": np.ones(3)})
-        >>> freeze(state, "enc")["enc"].frozen
-        True
-    """
-    return _set_frozen(copied(checked(state)), where, True)
+def _with_fields(given: dict[str, Any], rule: Rule) -> Any:
+    own = {name: value for name, value in given.items() if name in names_of(rule)}
+    if not own:
+        return rule
+    new = rule.adjust(**own)
+    if any(map(callable, own.values())):
+        for part in walked(new):
+            check_schedules(part)
+    return new
 
 
-def freeze_(state: State, where: Where = None) -> State:
-    """Hold parameters of the given state still, and return it.
-
-    Args:
-        state: as in `freeze`.
-        where: as in `freeze`.
-
-    Returns:
-        The given state.
-
-    Raises:
-        StructureError: the pattern selects nothing.
-    """
-    return _set_frozen(checked(state), where, True)
-
-
-def thaw(state: State, where: Where = None) -> State:
-    """Return a state in which parameters are trained again, from the state that they had.
-
-    Args:
-        state: as in `freeze`.
-        where: as in `freeze`.
-
-    Returns:
-        A new state; the given one is left as it was.
-
-    Raises:
-        StructureError: the pattern selects nothing.
-    """
-    return _set_frozen(copied(checked(state)), where, False)
-
-
-def thaw_(state: State, where: Where = None) -> State:
-    """Train parameters of the given state again, and return it.
-
-    Args:
-        state: as in `freeze`.
-        where: as in `freeze`.
-
-    Returns:
-        The given state.
-
-    Raises:
-        StructureError: the pattern selects nothing.
-    """
-    return _set_frozen(checked(state), where, False)
-
-
-def _set_frozen(state: State, where: Where, frozen: bool) -> State:
+def _adjusted(state: State, eta: Any, where: Where, pick: Pick, fields: dict[str, Any]) -> State:
+    """Change the rules of the selected parameters: their numbers alone, if that is all there is."""
     box = state._box
-    box.layout = box.layout.with_frozen(dict.fromkeys(selected(state, where), frozen))
+    indices = set(selected(state, where))
+    touched = [u for u, unit in enumerate(box.layout.units) if indices.intersection(unit.params)]
+    units = [box.layout.units[u] for u in touched]
+    change = _change([_bare(unit) for unit in units], eta, pick, fields)
+    new = {}
+    for u, unit in zip(touched, units, strict=True):
+        mask = [i in indices for i in unit.params]
+        tables = _tables(unit, box.arrays[u][: unit.hypers], mask, change)
+        if tables is None:
+            _relay(box, indices, change)
+            return state
+        new[u] = tables
+    for u, tables in new.items():
+        box.arrays[u][: len(tables)] = tables
     return state
+
+
+def _bare(unit: Unit) -> Any:
+    """Return the rule of a unit without its numbers, to see what there is."""
+    return rebuild(unit.spec.template, [0.0] * unit.spec.template.width)
+
+
+def _tables(unit: Unit, hypers: list[Any], mask: list[bool], change: Change) -> list[Any] | None:
+    """Return the hyper-parameters of a unit after a change where `mask`, if only they change."""
+    template, lib = unit.spec.template, jnp if is_traced(hypers) else np
+    if follows(_bare(unit)):
+        return None
+    with precision(unit.spec.wide):
+        table: Any = lib.asarray(hypers[0]) if unit.spec.packed else lib.stack(hypers)
+        rows = _rows(table, template, change) if lib is np else _columns(table, template, change)
+        if rows is None:
+            return None
+        lib = jnp if is_traced([table, *rows]) else np
+        columns = [
+            lib.where(np.asarray(mask), lib.asarray(v, dtype=table.dtype), table[:, i])
+            for i, v in enumerate(rows)
+        ]
+        whole = lib.stack(columns, axis=1) if columns else table
+    new = [whole] if unit.spec.packed else [whole[i] for i in range(unit.hypers)]
+    return stored(unit, new, lib is jnp)
+
+
+def _rows(table: Any, template: Any, change: Change) -> list[Any] | None:
+    """Return new columns: the change is made once for each distinct rule of the unit."""
+    distinct, which = table[:1], np.zeros(len(table), int)
+    if not (table == distinct).all():
+        distinct, which = np.unique(table, axis=0, return_inverse=True)
+    rules = [change(rebuild(template, [short(v) for v in row])) for row in distinct]
+    if any(template_of(rule) != template for rule in rules):
+        return None
+    columns = list(zip(*map(numbers_of, rules), strict=True))
+    for place, values in zip(columns_of(template), columns, strict=True):
+        if any(map(np.ndim, values)):
+            got = describe(values[0])
+            raise RuleError(f"cannot adjust {place[-1]} to {got}: a hyper-parameter is one number")
+    return [values[0] if len(rules) == 1 else np.stack(values)[which] for values in columns]
+
+
+def _columns(table: Any, template: Any, change: Change) -> list[Any] | None:
+    """Return new columns where the numbers are traced: the change is made for all rules at once."""
+    rule = change(rebuild(template, [table[:, i] for i in range(template.width)]))
+    return numbers_of(rule) if template_of(rule) == template else None
+
+
+def _relay(box: Box, indices: set[int], change: Change) -> None:
+    """Change the rules of parameters whose state, or whose program, changes with them."""
+    layout, changes = box.layout, {}
+    for i in indices:
+        u, k = layout.where(i)
+        unit, param = layout.units[u], layout.params[i]
+        old = rule_at(unit, box.arrays[u], k)
+        new = change(old)
+        if new is old:
+            continue
+        count, state = carried_at(unit, box.arrays[u], k)
+        first = functools.partial(fresh, dtype=param.dtype, shape=param.shape)
+        try:
+            with precision(unit.spec.wide):
+                changes[i] = Kept(new, count, refitted(new, old, state, first))
+        except RuleError as error:
+            raise RuleError(f"{param.codes[0]}: {error}") from None
+    box.layout, box.arrays = relaid(layout, box.arrays, changes)

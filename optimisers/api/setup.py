@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,11 +13,11 @@ from ..arrays import Adapter, adapter_of, describe
 from ..arrays.numbers import is_complex, is_trainable_dtype
 from ..arrays.ops import copied, is_traced_type
 from ..errors import ArgumentError, DtypeError, OptimiserWarning, RuleTypeError
-from ..rules.fields import fields_of
-from ..rules.rule import Rule
+from ..rules.pick import walked
+from ..rules.rule import Rule, check_schedules
 from ..state import Param, State
 from ..state.build import check_dtype, first_arrays, grouped, hyper_tables
-from ..state.layout import interned
+from ..state.layout import Place, interned
 from ..state.state import Box
 from ..tree import Outline, flatten, outline
 
@@ -75,22 +74,15 @@ def check_rule(rule: Any, model: Any) -> None:
     if not isinstance(rule, Rule):
         hint = "; setup takes the rule first, then the model" if isinstance(model, Rule) else ""
         raise ArgumentError(f"cannot use {type(rule).__name__} as a rule{hint}")
-    for part in walk_rules(rule):
+    for part in walked(rule):
         cls = type(part)
-        if "__dataclass_params__" not in cls.__dict__ or not cls.__dict__["__dataclass_params__"].frozen:
+        made = cls.__dict__.get("__dataclass_params__")
+        if made is None or not made.frozen:
             raise RuleTypeError(
                 f"the class {cls.__name__} is not a frozen dataclass of its own; "
                 "write @dataclass(frozen=True) above it"
             )
-
-
-def walk_rules(rule: Rule) -> list[Rule]:
-    """Return a rule and all rules inside it."""
-    found = [rule]
-    for _, value, kind in fields_of(rule) if dataclasses.is_dataclass(rule) else ():
-        inner = value if kind == "rules" else (value,) if kind == "rule" else ()
-        found += [part for child in inner for part in walk_rules(child)]
-    return found
+        check_schedules(part)
 
 
 def parameters(places: Outline, leaves: Sequence[Any]) -> tuple[list[Found], frozenset[Any]]:
@@ -166,7 +158,7 @@ def _holds_arrays(x: Any) -> bool:
 def _check_complex(rule: Rule, param: Param) -> None:
     if not is_complex(param.dtype) or rule.takes_complex:
         return
-    part = next((p for p in reversed(walk_rules(rule)) if not p.takes_complex), rule)
+    part = next((p for p in reversed(walked(rule)) if not p.takes_complex), rule)
     raise DtypeError(
         f"cannot train {param.codes[0]} with {type(part).__name__}: it is "
         f"{param.dtype}{list(param.shape)}, and the rule has no meaning for complex numbers"
@@ -182,7 +174,7 @@ def _assembled(
         _check_complex(rule, param)
     weak = [bool(getattr(f.x, "weak_type", False)) for f in found]
     hosts = [f.adapter.host for f in found]
-    units = grouped(params, rules, weak, hosts, [_where(f.x) for f in found])
+    units = grouped(params, rules, weak, hosts, _placed(found))
     arrays = []
     for unit in units:
         xs = tuple(_view(found[i], unit.spec.packed) for i in unit.params)
@@ -198,14 +190,23 @@ def _view(found: Found, packed: bool) -> Any:
     return copied(view) if isinstance(view, np.ndarray) else view
 
 
-def _where(x: Any) -> Any:
-    """Return what parameters must have in common to share a program: the device, or the sharding."""
+def _placed(found: Sequence[Found]) -> list[Place]:
+    """Number the devices and shardings of parameters; only those that share one share a program."""
+    numbers: dict[Any, int] = {}
+    places = []
+    for f in found:
+        where, sharded = _where(f.x)
+        places.append(Place(numbers.setdefault(where, len(numbers)), sharded))
+    return places
+
+
+def _where(x: Any) -> tuple[Any, bool]:
     if not isinstance(x, jax.Array) or isinstance(x, jax.core.Tracer):
-        return None
-    sharding = x.sharding
+        return None, False
+    sharding: Any = x.sharding
     if len(sharding.device_set) == 1:
-        return next(iter(sharding.device_set)).id
-    return ("replicated" if sharding.is_fully_replicated else "sharded", sharding)
+        return next(iter(sharding.device_set)).id, False
+    return sharding, not sharding.is_fully_replicated
 
 
 def _skeleton(places: Outline, leaves: Sequence[Any]) -> Any:

@@ -116,6 +116,11 @@ def is_dynamic(cls: type, field: dataclasses.Field[Any], value: Any) -> bool:
     return all(isinstance(v, float | np.floating | jax.Array) for v in values)
 
 
+def is_whole(cls: type, name: str) -> bool:
+    """Tell whether a field that may be data is annotated as an int."""
+    return _annotations(cls).get(name) is int
+
+
 def _mentions_float(hint: Any) -> bool:
     return hint is float or any(_mentions_float(part) for part in typing.get_args(hint))
 

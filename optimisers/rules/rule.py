@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..arrays.numbers import scalar_dtype
 from ..errors import RuleError, RuleTypeError
 from .across import ALONE, Across
 from .checks import adjusted, checked_fields
@@ -35,7 +36,10 @@ class Step(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """What flows along a chain for one parameter: the gradient first, then the step so far."""
+    """What flows along a chain for one parameter: the gradient first, then the step so far.
+
+    count: how many steps were applied to the parameter so far, for schedules.
+    """
 
     dx: Any
     higher: tuple[Any, ...] = ()
@@ -44,6 +48,7 @@ class Flow(NamedTuple):
     across: Across = ALONE
     dtype: Any = None
     turn: Any = True
+    count: Any = None
 
 
 class Asks(NamedTuple):
@@ -97,17 +102,15 @@ class Rule(Fields):
         """Take one step inside a chain: `apply`, held where the flow does not run."""
         cls: Any = type(self)
         asks = asks_of(cls)
-        rule, inner = scheduled(self, state)
+        rule = scheduled(self, flow.count, x.dtype)
         extra: dict[str, Any] = {"present": flow.run} if asks.present else {}
         if asks.across:
             extra["across"] = flow.across.under(f"{cls.__module__}.{cls.__qualname__}", flow.run)
-        new, out = rule.apply(inner, x, flow.dx, *_higher(self, asks, flow.higher), **extra)
+        new, out = rule.apply(state, x, flow.dx, *_higher(self, asks, flow.higher), **extra)
         step = out if isinstance(out, Step) else Step(out)
         mine = flow.turn if asks.present else flow.run
         run, turn = both(mine, step.run), both(flow.turn, step.turn)
-        new = hold(mine, new, inner)
-        if rule is not self:
-            new = (hold(run, state[0] + 1, state[0]), new)
+        new = hold(mine, new, state)
         return new, flow._replace(dx=step.dx, run=run, value=step.value, turn=turn)
 
     def __init_subclass__(cls, widen: bool = True, **kwargs: Any) -> None:
@@ -156,17 +159,13 @@ class Wrapper(Rule, widen=False):
 
 
 def start(rule: Rule, x: Any) -> Any:
-    """Return a rule's first state; a rule with schedules also carries the count of its steps."""
-    count = jnp.zeros((), jnp.int32)
-    now, _ = scheduled(rule, (count, ()))
-    return rule.init(x) if now is rule else (count, now.init(x))
+    """Return a rule's first state, schedules as they are before the first step."""
+    return scheduled(rule, 0, jnp.asarray(x).dtype).init(x)
 
 
 def restart(rule: Rule, old: Rule, state: Any) -> Any:
     """Return the state of `old`, of the same class, as it is once `rule` has taken its place."""
-    if isinstance(rule, Wrapper) or not schedules_of(rule):
-        return rule.adjust_state(old, state)
-    return state[0], rule.adjust_state(old, state[1])
+    return rule.adjust_state(old, state)
 
 
 def schedules_of(rule: Rule) -> dict[str, Callable[[Any], Any]]:
@@ -174,13 +173,41 @@ def schedules_of(rule: Rule) -> dict[str, Callable[[Any], Any]]:
     return {n: value for n, value, kind in fields_of(rule) if kind == "number" and callable(value)}
 
 
-def scheduled(rule: Rule, state: Any) -> tuple[Rule, Any]:
-    """Return the rule with its schedules' values in force, and its own part of the state."""
-    functions = {} if isinstance(rule, Wrapper) else schedules_of(rule)
+def scheduled(rule: Rule, count: Any, dtype: Any) -> Rule:
+    """Return the rule with the values that its own schedules have after `count` steps."""
+    functions = schedules_of(rule)
     if not functions:
-        return rule, state
-    count, inner = state
-    return with_fields(rule, {name: f(count) for name, f in functions.items()}), inner
+        return rule
+    if count is None:
+        raise RuleError(
+            f"{type(rule).__name__} follows a schedule, a function of the number of steps, which "
+            "only a state counts; use setup and update"
+        )
+    # Schedules are other people's code, and hyper-parameters are as wide as setup makes them.
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        count = jnp.asarray(count, jnp.int32)
+        values = {
+            name: jnp.asarray(f(count)).astype(scalar_dtype(dtype)) for name, f in functions.items()
+        }
+    found: Rule = with_fields(rule, values)
+    return found
+
+
+def check_schedules(rule: Rule) -> None:
+    """Raise where a schedule cannot be compiled, or gives something else than a number."""
+    for name, function in schedules_of(rule).items():
+        where = f"{type(rule).__name__}: the schedule of {name}"
+        try:
+            with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+                got = jax.eval_shape(function, jax.ShapeDtypeStruct((), jnp.int32))
+        except Exception as error:  # whatever a user's function raises
+            reason = str(error).strip().partition("\n")[0]
+            raise RuleTypeError(
+                f"{where} cannot be traced by JAX ({type(error).__name__}: {reason}); "
+                "write it with jax.numpy, jnp.where in place of if"
+            ) from error
+        if getattr(got, "shape", None) != () or not jnp.issubdtype(got.dtype, jnp.number):
+            raise RuleTypeError(f"{where} must give one number, got {got}")
 
 
 def both(a: Any, b: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,7 +16,7 @@ from ..errors import DtypeError
 from ..rules.fields import Template, numbers_of, template_of
 from ..rules.rule import Rule
 from .kernel import init_unit
-from .layout import Param, Unit
+from .layout import Param, Place, Unit
 from .spec import Spec, form_of
 
 SMALL = 128 * 128
@@ -27,7 +27,7 @@ BIG_BUNDLE = 2**25  # elements: a program that needs much memory at once gains n
 
 def grouped(
     params: Sequence[Param], rules: Sequence[Rule], weak: Sequence[bool], hosts: Sequence[bool],
-    places: Sequence[Any],
+    places: Sequence[Place],
 ) -> tuple[Unit, ...]:
     """Group parameters that can share a program: same template, dtype, memory and device."""
     groups: dict[Any, list[int]] = {}
@@ -38,15 +38,16 @@ def grouped(
         key = (template, param.dtype, hosts[i], places[i], packed, form)
         groups.setdefault(key, []).append(i)
     units: list[Unit] = []
-    for (template, _, host, _, packed, _), members in groups.items():
+    for (template, _, host, place, packed, _), members in groups.items():
         for chosen in _packs(params, members) if packed else _bundles(params, members):
-            units.append(Unit(_spec(params, weak, chosen, template, packed), tuple(chosen), host))
+            spec = _spec(params, weak, chosen, template, packed)
+            units.append(Unit(spec, tuple(chosen), host, place))
     return tuple(units)
 
 
-def _is_packed(param: Param, rule: Rule, place: Any) -> bool:
+def _is_packed(param: Param, rule: Rule, place: Place) -> bool:
     small = math.prod(param.shape) <= SMALL
-    return bool(rule.elementwise) and small and not (isinstance(place, tuple) and place[0] == "sharded")
+    return bool(rule.elementwise) and small and not place.sharded
 
 
 def _spec(
@@ -93,7 +94,7 @@ def _bundles(params: Sequence[Param], members: Sequence[int]) -> list[list[int]]
     return bundles
 
 
-def hyper_tables(unit: Unit, rules: Sequence[Rule]) -> list[Any]:
+def hyper_tables(unit: Unit, rules: Sequence[Rule] | Mapping[int, Rule]) -> list[Any]:
     """Return the hyper-parameters of a unit's rules: one table in a pack, vectors in a bundle.
 
     Values that are tracers give traced tables; otherwise they are NumPy arrays.

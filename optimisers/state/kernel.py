@@ -59,14 +59,16 @@ def _run(
     """Run the rule on one array (or one row of a pack): next tables, arrays, parameter, checks."""
     dtype = compute_dtype(spec.dtype)
     rule = rebuild(spec.template, [numbers[i] for i in range(spec.template.width)])
-    state = spec.form.join(scalars, moments)
+    count, state = spec.form.join(scalars, moments)
     grads = [_gradient(g, dtype, given.present) for g in given.grads]
-    flow = Flow(grads[0], tuple(grads[1:]), given.present, None, replay, np.dtype(spec.dtype))
+    flow = Flow(
+        grads[0], tuple(grads[1:]), given.present, None, replay, np.dtype(spec.dtype), count=count
+    )
     wide = x.astype(dtype)
     new, flow = rule.advance(state, wide, flow)
     value = wide - flow.dx.astype(dtype) if flow.value is None else flow.value
     moved = hold(flow.run, value.astype(x.dtype), x)
-    tables, arrays = spec.form.split(new, spec.rule_name)
+    tables, arrays = spec.form.split((hold(flow.run, count + 1, count), new), spec.rule_name)
     if given.live is not True:
         tables = hold(given.live, tables, scalars)
         arrays, moved = hold(given.live, arrays, moments), hold(given.live, moved, x)
@@ -202,7 +204,8 @@ def init_unit(spec: Spec, hyper: Any, xs: Any) -> Carried:
 
     def one(numbers: Any, x: Any) -> Any:
         rule = rebuild(spec.template, [numbers[i] for i in range(spec.template.width)])
-        return spec.form.split(start(rule, x.astype(dtype)), spec.rule_name)
+        count = jnp.zeros((), jnp.int32)
+        return spec.form.split((count, start(rule, x.astype(dtype))), spec.rule_name)
 
     with precision(spec.wide), standard_promotion(spec.dtype):
         if spec.packed:

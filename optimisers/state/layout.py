@@ -12,7 +12,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..tree.outline import Path
 from .spec import Spec
@@ -30,6 +30,13 @@ class Param:
     frozen: bool = False
 
 
+class Place(NamedTuple):
+    """Where parameters live: a number for each device or sharding of a model; is it cut there."""
+
+    number: int = 0
+    sharded: bool = False
+
+
 @dataclass(frozen=True)
 class Unit:
     """Parameters that share a program: `params` are indices into the layout's."""
@@ -37,9 +44,10 @@ class Unit:
     spec: Spec
     params: tuple[int, ...]
     host: bool
+    place: Place
 
     def __reduce__(self) -> Any:
-        return Unit, (self.spec, self.params, self.host)
+        return Unit, (self.spec, self.params, self.host, self.place)
 
     @functools.cached_property
     def hypers(self) -> int:

@@ -35,7 +35,10 @@ class Slot:
 
 @dataclass(frozen=True)
 class Form:
-    """The state of a rule: its tree, where each leaf is stored, and the dtypes of the tables."""
+    """What is carried for a parameter: its tree, where each leaf is stored, the tables' dtypes.
+
+    The tree is a pair: the count of steps applied to the parameter, and the rule's state.
+    """
 
     treedef: Any
     slots: tuple[Slot, ...]
@@ -51,17 +54,18 @@ class Form:
         return tuple(sum(s.table == t for s in self.slots) for t in range(len(self.tables)))
 
     def join(self, scalars: Any, moments: Any) -> Any:
-        """Return a rule's state from its row of each scalar table and its arrays."""
+        """Return count and state from a parameter's row of each scalar table and its arrays."""
         rest = iter(moments)
         leaves = [next(rest) if s.table is None else scalars[s.table][s.column] for s in self.slots]
         return jax.tree.unflatten(self.treedef, leaves)
 
     def split(self, state: Any, rule: str) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Return the rows of the scalar tables and the arrays of a rule's state; keep the dtypes."""
+        """Return the rows of the scalar tables and the arrays of a pair; keep the dtypes."""
         leaves, treedef = jax.tree.flatten(state)
         if treedef != self.treedef:
+            got, wanted = (tree.children()[1] for tree in (treedef, self.treedef))
             raise RuleTypeError(
-                f"{rule}.apply returned a state {treedef}, but its init returned {self.treedef}"
+                f"{rule}.apply returned a state {got}, but its init returned {wanted}"
             )
         tables: list[list[Any]] = [[] for _ in self.tables]
         moments: list[Any] = []
@@ -157,16 +161,23 @@ def numbers_struct(template: Template, dtype: str) -> list[jax.ShapeDtypeStruct]
 
 
 @functools.lru_cache(maxsize=1024)
-def form_of(template: Template, dtype: str, shape: tuple[int, ...] | None) -> Form:
-    """Find the stored form of a rule's state by tracing `init`; shape None means elementwise."""
-    probe = jax.ShapeDtypeStruct(PROBE if shape is None else shape, compute_dtype(dtype))
+def struct_of(template: Template, dtype: str, shape: tuple[int, ...]) -> Any:
+    """Return count and first state of a rule, abstract, for a parameter of this dtype and shape."""
 
     def init(numbers: Any, x: Any) -> Any:
-        return jax.tree.map(jnp.asarray, start(rebuild(template, numbers), x))
+        state = jax.tree.map(jnp.asarray, start(rebuild(template, numbers), x))
+        return jnp.zeros((), jnp.int32), state
 
+    x = jax.ShapeDtypeStruct(shape, compute_dtype(dtype))
     with precision(is_wide(dtype)), standard_promotion(dtype):
-        state = jax.eval_shape(init, numbers_struct(template, dtype), probe)
-    leaves, treedef = jax.tree.flatten(state)
+        return jax.eval_shape(init, numbers_struct(template, dtype), x)
+
+
+@functools.lru_cache(maxsize=1024)
+def form_of(template: Template, dtype: str, shape: tuple[int, ...] | None) -> Form:
+    """Find the stored form of a rule's state by tracing `init`; shape None means elementwise."""
+    struct = struct_of(template, dtype, PROBE if shape is None else shape)
+    leaves, treedef = jax.tree.flatten(struct)
     tables: dict[str, int] = {}
     slots: list[Slot] = []
     for leaf in leaves:
@@ -204,7 +215,8 @@ def discovered(
         across = Replay(answers, whole=shape is not None)
         rule = rebuild(template, numbers)
         try:
-            rule.advance(start(rule, x), x, Flow(x, (x,) * 8, across=across, dtype=np.dtype(dtype)))
+            flow = Flow(x, (x,) * 8, across=across, dtype=np.dtype(dtype), count=0)
+            rule.advance(start(rule, x), x, flow)
         except Question as question:
             asks.append(question.ask)
         messages[:] = [message for _, message in across.required]

@@ -10,11 +10,10 @@ import numpy as np
 import optree
 
 from ..errors import ArgumentError, StateError
-from ..rules.fields import rebuild
+from ..rules.reading import numbers_in_force
 from ..tree.outline import Path, step
-from .engine import opened
-from .kernel import Carried
 from .layout import Layout, Unit
+from .relayout import count_at, rule_at, state_at
 from .show import shown
 
 
@@ -34,9 +33,11 @@ class State:
     that what is written through one (by the functions whose names end in `_`) is seen in the other.
     A part that is a parameter has:
 
-        rule    its rule, with the hyper-parameters in force
-        state   the rule's state: a pytree of arrays
-        frozen  whether it is held still
+        rule             its rule, with the hyper-parameters in force
+        state            the rule's state: a pytree of arrays
+        frozen           whether it is held still
+        steps            how many steps it has taken
+        hyperparameters  the numbers in force, of schedules the present value
 
     It is a pytree: it passes through `jit`, `scan`, `vmap`, `pickle` and `copy.deepcopy`, and ties
     survive all of them. The order and packing of its leaves are not part of the interface.
@@ -78,17 +79,25 @@ class State:
     def rule(self) -> Any:
         """The rule of this parameter, with the hyper-parameters in force."""
         unit, u, k = self._place()
-        array = self._box.arrays[u][0] if unit.spec.packed else self._box.arrays[u][k]
-        numbers = array[k] if unit.spec.packed else array
-        if isinstance(numbers, jax.core.Tracer):
-            return rebuild(unit.spec.template, [numbers[i] for i in range(numbers.shape[0])])
-        return rebuild(unit.spec.template, [short(v) for v in np.asarray(numbers)])
+        return rule_at(unit, self._box.arrays[u], k)
 
     @property
     def state(self) -> Any:
         """The rule's state for this parameter: a pytree of arrays."""
         unit, u, k = self._place()
-        return state_of(unit, self._box.arrays[u], k)
+        return state_at(unit, self._box.arrays[u], k)
+
+    @property
+    def steps(self) -> Any:
+        """How many steps this parameter has taken: an int, in a program a tracer."""
+        unit, u, k = self._place()
+        return count_at(unit, self._box.arrays[u], k)
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """The numbers in force, schedules as they are at the next step; a dict of floats."""
+        unit, _, _ = self._place()
+        return numbers_in_force(self.rule, self.steps, unit.spec.dtype)
 
     @property
     def frozen(self) -> bool:
@@ -126,22 +135,6 @@ def copied(state: State, layout: Layout | None = None) -> State:
     """Return a state that shares arrays with `state`, but nothing that can be written."""
     box = state._box
     return State(Box(layout or box.layout, [list(unit) for unit in box.arrays]), state._at)
-
-
-def state_of(unit: Unit, arrays: list[Any], k: int) -> Any:
-    """Return the state of parameter `k` of a unit, as its rule's `init` made it."""
-    spec, (_, carried) = unit.spec, opened(unit, arrays)
-    if not spec.packed:
-        return spec.form.join(carried.scalars[k], carried.moments[k])
-    begin, rows, shape = int(spec.first[k]), spec.rows[k], spec.shapes[k]
-    size = int(np.prod(shape, dtype=int))
-    moments = [m[begin : begin + rows].reshape(-1)[:size].reshape(shape) for m in carried.moments]
-    return spec.form.join([table[k] for table in carried.scalars], moments)
-
-
-def short(value: Any) -> float:
-    """Return the shortest Python float that rounds to a stored number: 0.1, not 0.10000000149."""
-    return float(str(value)) if value.dtype == np.float32 else float(value)
 
 
 def checked(state: Any) -> State:
@@ -253,4 +246,4 @@ optree.register_pytree_node(
     namespace=optree.registry.__GLOBAL_NAMESPACE,  # type: ignore[attr-defined]
 )
 
-__all__ = ["Box", "Carried", "State", "check_arrays", "checked", "copied", "short", "state_of"]
+__all__ = ["Box", "State", "check_arrays", "checked", "copied"]

@@ -18,6 +18,9 @@ def text_of(path: Path) -> str:
     return "/".join(re.sub(r"([\\/])", r"\\\1", str(name)) for name in path)
 
 
+NAME = r"(?:[^/\\]|\\.)*"  # within one name: what is escaped by "\\" belongs to it
+
+
 @lru_cache(maxsize=256)
 def compiled(pattern: str) -> re.Pattern[str]:
     """Translate a glob to a regular expression: `*` within one name, `**` any number of names.
@@ -28,7 +31,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
     regex = ""
     for i, part in enumerate(parts):
         if part == "**":
-            regex += r"(?:.*/)?" if i < len(parts) - 1 else r".*"
+            regex += rf"(?:{NAME}/)*" if i < len(parts) - 1 else r".*"
             continue
         names = "".join(_glob_piece(piece) for piece in re.split(r"(\\.|[*?])", part) if piece)
         regex += names + ("/" if i < len(parts) - 1 else "")
@@ -37,7 +40,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 def _glob_piece(piece: str) -> str:
     if piece == "*":
-        return r"(?:[^/\\]|\\.)*"
+        return NAME
     if piece == "?":
         return r"(?:[^/\\]|\\.)"
     return re.escape(piece)
