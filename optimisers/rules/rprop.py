@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -101,4 +102,5 @@ class Rprop(Rule):
             fresh = jnp.clip(now, *(jnp.asarray(bound, h.dtype) for bound in self.gamma))
             scaled = jnp.where(was > 0, h * (now / jnp.where(was > 0, was, 1)), fresh)
             # A 64-bit state is kept in NumPy arrays where JAX's x64 mode is off.
-            return g, np.asarray(scaled) if isinstance(h, np.ndarray) else scaled
+            keep = isinstance(h, np.ndarray) and not isinstance(scaled, jax.core.Tracer)
+            return g, np.asarray(scaled) if keep else scaled

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import optimisers
 from optimisers.errors import RuleError, RuleTypeError
 from optimisers.rules import (
     AccumGrad,
@@ -229,6 +230,10 @@ def test_adjusting_a_rule_gives_another_rule_under_the_same_checks() -> None:
 
 
 def test_a_scheduled_number_is_that_of_each_applied_step() -> None:
-    rule = Descent(lambda count: 0.5 / (1 + count.astype(np.float32)))
-    found = trajectory(rule, np.float32([8.0]), np.ones((3, 1), np.float32))
-    np.testing.assert_allclose(np.ravel(found), [7.5, 7.25, 7.25 - 0.5 / 3], rtol=1e-6)
+    rule, model = Descent(lambda count: 0.5 / (1.0 + count.astype(np.float32))), np.float32([8.0])
+    state, found = optimisers.setup(rule, model), []
+    for g in (1.0, 1.0, None, 1.0):
+        grad = None if g is None else np.float32([g])
+        state, model = optimisers.update(state, model, grad)
+        found.append(float(model[0]))
+    np.testing.assert_allclose(found, [7.5, 7.25, 7.25, 7.25 - 0.5 / 3], rtol=1e-6)
