@@ -146,7 +146,7 @@ def _singles(
         Job(
             u, unit.spec.alone(i), (hyper[i],),
             Carried((carried.scalars[i],), (carried.moments[i],)), (todo.xs[i],),
-            Given(tuple((gs[i],) for gs in todo.grads), None), (i,), (codes[i],), unit.host,
+            Given(tuple((gs[i],) for gs in todo.grads), None, None), (i,), (codes[i],), unit.host,
         )  # fmt: skip
         for i, ok in enumerate(present)
         if ok
