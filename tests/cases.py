@@ -24,17 +24,14 @@ class Case:
 
     call: the rule, as the call that makes it.
     decays: a zero gradient moves a parameter, even from a fresh state.
-    signs: a sign is taken, so that rounding may decide where a gradient is nearly zero, and
-        derivatives with respect to gradients are zero nearly everywhere.
     real: there is no meaning for complex parameters.
     whole: more than one element matters to a step.
-    alone: trains by itself, at `bowl`, to within 0.05 of a minimum in 500 steps.
-    around: what `alone` is around the rule: a modifier takes part in the other tests as it is.
+    trains: with which numbers, in place of its defaults, it reaches the bottom of a valley in 800
+        steps (rules/test_convergence.py); empty for modifiers, which do not train by themselves.
     """
 
     call: str
     decays: bool = False
-    signs: bool = False
     real: bool = False
     whole: bool = False
     trains: str = ""
@@ -44,24 +41,17 @@ class Case:
         """The rule itself."""
         return make(self.call)
 
-    @property
-    def steps(self) -> int:
-        """How many calls make one step."""
-        return 2 if "AccumGrad(2)" in self.call else 1
-
 
 def make(call: str) -> Rule:
     """Return the rule that a call describes."""
     return eval(call, dict(vars(R)))  # type: ignore[no-any-return]
 
 
-# `trains`: with what in place of its defaults an optimiser goes from (3, 3) to within 0.1 of the
-# bottom of a narrow valley in 300 steps (tests/rules/test_convergence.py).
 CASES = [
-    Case("Descent()", trains="Descent(0.1)"),
+    Case("Descent()", trains="Descent(0.05)"),
     Case("Momentum()", trains="Momentum(0.02)"),
     Case("Nesterov()", trains="Nesterov(0.02)"),
-    Case("Rprop()", signs=True, real=True, trains="Rprop(0.1)"),
+    Case("Rprop()", real=True, trains="Rprop(0.1)"),
     Case("RMSProp()", trains="RMSProp(0.03)"),
     Case("RMSProp(centred=True)", trains="RMSProp(0.01, centred=True)"),
     Case("Adam()", trains="Adam(0.1)"),
@@ -74,11 +64,11 @@ CASES = [
     Case("AdaMax()", trains="AdaMax(0.1)"),
     Case("OAdam()", trains="OAdam(0.03)"),
     Case("AdaGrad()", trains="AdaGrad(0.5)"),
-    Case("AdaDelta()", trains="AdaDelta(0.9, 1e-4)"),
+    Case("AdaDelta()", trains="AdaDelta(0.9, 1e-5)"),
     Case("AMSGrad()", trains="AMSGrad(0.1)"),
     Case("NAdam()", trains="NAdam(0.1)"),
     Case("AdaBelief()", trains="AdaBelief(0.1)"),
-    Case("Lion()", signs=True, real=True, trains="Lion(0.02)"),
+    Case("Lion()", real=True, trains="Lion(0.02)"),
     Case("WeightDecay()", decays=True),
     Case("SignDecay()", decays=True, real=True),
     Case("ClipGrad(0.5)", real=True),
