@@ -120,6 +120,23 @@ class Layout:
         """For each unit, where its parameters are, as code."""
         return tuple(tuple(self.params[i].codes[0] for i in u.params) for u in self.units)
 
+    @functools.cached_property
+    def is_plain(self) -> bool:
+        """Whether JAX can flatten such a model: not where keys cannot be sorted, or nests are deep.
+
+        It must not even be tried there, since each failure leaks some of Python's recursion depth.
+        """
+        names: dict[Path, list[Any]] = {}
+        for path, _ in self.skeleton:
+            if path:
+                names.setdefault(path[:-1], []).append(path[-1])
+        try:
+            for siblings in names.values():
+                sorted(siblings)
+        except (TypeError, ValueError):
+            return False
+        return all(len(path) <= 100 for path in names)
+
     def where(self, i: int) -> tuple[int, int]:
         """Return the unit that keeps parameter `i`, and its place there."""
         cached: dict[int, tuple[int, int]] | None = self.__dict__.get("_where")

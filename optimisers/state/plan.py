@@ -16,7 +16,7 @@ from ..errors import StateError
 from ..tree import Match, Outline, Path, Program, flatten, match, outline, program
 from .layout import Layout
 
-MOST_PLANS = 64
+MOST_PLANS = 128
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def located(
     been seen to give the same leaves.
     """
     trees = (model, *grads)
-    quick = _quick(at, trees)
+    quick = _quick(at, trees) if layout.is_plain else None
     if quick is not None and (plan := layout.plans.get(quick[0])) is not None:
         leaves, *orders = quick[1]
         return leaves, orders, plan
@@ -87,8 +87,9 @@ def located(
     leaves, *orders = (found for found, _ in flat)
     key = (at, *(structure for _, structure in flat))
     plan = layout.plans.get(key) or _made(layout, at, model, leaves, grads)
-    same = quick is not None and all(map(_same_leaves, quick[1], (leaves, *orders)))
-    _keep(layout, quick[0] if quick is not None and same else key, plan)
+    _keep(layout, key, plan)
+    if quick is not None and all(map(_same_leaves, quick[1], (leaves, *orders))):
+        _keep(layout, quick[0], plan)
     return leaves, orders, plan
 
 
@@ -97,8 +98,8 @@ def _quick(at: Path, trees: Sequence[Any]) -> tuple[Any, list[list[Any]]] | None
         flat = [jax.tree_util.tree_flatten(tree) for tree in trees]
         key = ("jax", at, *(structure for _, structure in flat))
         hash(key)
-    except (TypeError, ValueError, RecursionError):
-        return None  # keys that cannot be sorted, static fields without a hash, a very deep tree
+    except (TypeError, ValueError, RecursionError, SystemError):
+        return None  # static fields without a hash, or a tree that will be refused
     return key, [leaves for leaves, _ in flat]
 
 
