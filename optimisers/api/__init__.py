@@ -3,6 +3,7 @@
 from .adjust import adjust, adjust_
 from .freeze import freeze, freeze_, thaw, thaw_
 from .partition import combine, partition
+from .paths import get_path, has_path, set_path
 from .setup import setup
 from .update import update, update_
 
@@ -12,7 +13,10 @@ __all__ = [
     "combine",
     "freeze",
     "freeze_",
+    "get_path",
+    "has_path",
     "partition",
+    "set_path",
     "setup",
     "thaw",
     "thaw_",

@@ -23,6 +23,7 @@ from ..state.build import stored
 from ..state.relayout import Kept, carried_at, fresh, is_traced, relaid, rule_at, short
 from ..state.state import Box, checked, copied
 from ..tree.select import Where
+from .assign import check_complex, check_rule
 from .select import selected
 
 Change = Callable[[Rule], Rule]
@@ -92,8 +93,7 @@ def _change(rules: Sequence[Rule], eta: Any, pick: Pick, fields: dict[str, Any])
         if fields:
             raise ArgumentError(f"adjust takes a whole rule or fields, not both: got {eta!r}")
         _all_picked(rules, pick)
-        for part in walked(eta):
-            check_schedules(part)
+        check_rule(eta)
         return lambda old: with_picked(old, pick, lambda _: eta)
     given = {**fields} if eta is None else {"eta": eta, **fields}
     if not given:
@@ -203,6 +203,7 @@ def _relay(box: Box, indices: set[int], change: Change) -> None:
         new = change(old)
         if new is old:
             continue
+        check_complex(new, param)
         count, state = carried_at(unit, box.arrays[u], k)
         first = functools.partial(fresh, dtype=param.dtype, shape=param.shape)
         try:

@@ -153,6 +153,18 @@ def template_of(rule: Fields) -> Template:
     return template
 
 
+def same_kind(a: Any, b: Any) -> bool:
+    """Tell whether two templates are one but for which numbers follow schedules, and which ones."""
+    if isinstance(a, Template) and isinstance(b, Template):
+        pairs = zip(a.parts, b.parts, strict=True)
+        return a.cls is b.cls and all(m == n and same_kind(x, y) for (m, x), (n, y) in pairs)
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(same_kind, a, b))
+    if isinstance(a, Scheduled) or isinstance(b, Scheduled):
+        return all(isinstance(x, Scheduled) or x == Number() for x in (a, b))
+    return bool(a == b)
+
+
 def _part(rule: Fields, name: str, value: Any, kind: str) -> Any:
     if kind == "rule":
         return template_of(value)

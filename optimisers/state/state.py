@@ -25,6 +25,21 @@ class Box:
     def __init__(self, layout: Layout, arrays: list[list[Any]]) -> None:
         self.layout, self.arrays = layout, arrays
 
+    def rule(self, i: int) -> Any:
+        """Return the rule of parameter `i`, with the numbers in force."""
+        u, k = self.layout.where(i)
+        return rule_at(self.layout.units[u], self.arrays[u], k)
+
+    def count(self, i: int) -> Any:
+        """Return how many steps parameter `i` has taken: an int, in a program a tracer."""
+        u, k = self.layout.where(i)
+        return count_at(self.layout.units[u], self.arrays[u], k)
+
+    def state(self, i: int) -> Any:
+        """Return the rule's state for parameter `i`."""
+        u, k = self.layout.where(i)
+        return state_at(self.layout.units[u], self.arrays[u], k)
+
 
 class State:
     """The state of an optimiser, or a part of it, nested like the model.
@@ -36,7 +51,6 @@ class State:
         rule             its rule, with the hyper-parameters in force
         state            the rule's state: a pytree of arrays
         frozen           whether it is held still
-        steps            how many steps it has taken
         hyperparameters  the numbers in force, of schedules the present value
 
     It is a pytree: it passes through `jit`, `scan`, `vmap`, `pickle` and `copy.deepcopy`, and ties
@@ -64,7 +78,10 @@ class State:
         try:
             return self[name]
         except KeyError as error:
-            raise AttributeError(error.args[0]) from None
+            message = error.args[0]
+        if name in ("rule", "state", "frozen", "hyperparameters"):  # the property raised
+            message = f"state{_code(self._at)} is not a parameter; it has no {name}"
+        raise AttributeError(message)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"cannot set {name!r}: a state is changed by adjust_, freeze_, thaw_")
@@ -78,43 +95,29 @@ class State:
     @property
     def rule(self) -> Any:
         """The rule of this parameter, with the hyper-parameters in force."""
-        unit, u, k = self._place()
-        return rule_at(unit, self._box.arrays[u], k)
+        return self._box.rule(self._param())
 
     @property
     def state(self) -> Any:
         """The rule's state for this parameter: a pytree of arrays."""
-        unit, u, k = self._place()
-        return state_at(unit, self._box.arrays[u], k)
-
-    @property
-    def steps(self) -> Any:
-        """How many steps this parameter has taken: an int, in a program a tracer."""
-        unit, u, k = self._place()
-        return count_at(unit, self._box.arrays[u], k)
+        return self._box.state(self._param())
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
         """The numbers in force, schedules as they are at the next step; a dict of floats."""
-        unit, _, _ = self._place()
-        return numbers_in_force(self.rule, self.steps, unit.spec.dtype)
+        i, box = self._param(), self._box
+        return numbers_in_force(box.rule(i), box.count(i), box.layout.params[i].dtype)
 
     @property
     def frozen(self) -> bool:
         """Whether this parameter is held still."""
-        i, _ = self._param()
-        return self._box.layout.params[i].frozen
+        return self._box.layout.params[self._param()].frozen
 
-    def _param(self) -> tuple[int, int]:
+    def _param(self) -> int:
         place = self._box.layout.places.get(self._at)
         if place is None:
-            raise AttributeError(f"state{_code(self._at)} is not a parameter; it has no rule")
-        return place
-
-    def _place(self) -> tuple[Unit, int, int]:
-        i, _ = self._param()
-        u, k = self._box.layout.where(i)
-        return self._box.layout.units[u], u, k
+            raise AttributeError(f"state{_code(self._at)} is not a parameter")
+        return place[0]
 
     def __repr__(self) -> str:
         return shown(self._box.layout, self._at, lambda path: State(self._box, path))

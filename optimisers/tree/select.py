@@ -9,13 +9,9 @@ from typing import Any
 
 from ..errors import ArgumentError, StructureError
 from .outline import Path
+from .paths import text_of
 
 Where = str | re.Pattern[str] | tuple[Hashable, ...] | Callable[..., Any] | None
-
-
-def text_of(path: Path) -> str:
-    """Write a path as names joined by "/"; a "/" or "\\" inside a name is escaped by "\\"."""
-    return "/".join(re.sub(r"([\\/])", r"\\\1", str(name)) for name in path)
 
 
 NAME = r"(?:[^/\\]|\\.)*"  # within one name: what is escaped by "\\" belongs to it
