@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import is_
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -98,9 +98,35 @@ def update_(
     return _stepped(state, model, (grads, *higher), tied, write=True)
 
 
+class Call(NamedTuple):
+    """One call, checked and cut into jobs: nothing is computed or written yet."""
+
+    layout: Layout
+    leaves: list[Any]
+    plan: Plan
+    jobs: list[Job]
+    traced: bool
+    write: bool
+
+
 def _stepped(
     state: State, model: Any, grads: tuple[Any, ...], tied: str, write: bool
 ) -> tuple[State, Any]:
+    layout, leaves, plan, jobs, traced, write = prepared(state, model, grads, tied, write)
+    results = [(job, *run(job, traced)) for job in jobs]
+    new_leaves = _placed(layout, plan, leaves, results, write, traced)
+    target = state if write else copied_state(state)
+    for job, carried, _ in results:
+        closed(layout.units[job.unit], target._box.arrays[job.unit], job, carried)
+    if write and all(map(is_, leaves, new_leaves)):
+        return target, model
+    return target, rebuild(model, plan.program, new_leaves, write)
+
+
+def prepared(
+    state: State, model: Any, grads: tuple[Any, ...], tied: str, write: bool
+) -> Call:
+    """Check the arguments of a step and cut it into jobs; raise before anything is written."""
     _check_arguments(state, model, grads, tied)
     box = state._box
     layout = box.layout
@@ -119,14 +145,7 @@ def _stepped(
     jobs = jobs_for(layout, box.arrays, work, write, traced)
     answer_questions(jobs, traced)
     check(jobs, traced)
-    results = [(job, *run(job, traced)) for job in jobs]
-    new_leaves = _placed(layout, plan, leaves, results, write, traced)
-    target = state if write else copied_state(state)
-    for job, carried, _ in results:
-        closed(layout.units[job.unit], target._box.arrays[job.unit], job, carried)
-    if write and all(map(is_, leaves, new_leaves)):
-        return target, model
-    return target, rebuild(model, plan.program, new_leaves, write)
+    return Call(layout, leaves, plan, jobs, traced, write)
 
 
 def _check_arguments(state: Any, model: Any, grads: tuple[Any, ...], tied: str) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import jax
 
+from ..errors import StateError
 from .fields import fields_of
-from .rule import Rule, scheduled
+from .pick import walked
+from .rule import Rule, schedules_of, scheduled
 
 
 def numbers_in_force(rule: Rule, count: Any, dtype: Any) -> dict[str, Any]:
@@ -37,6 +40,20 @@ def _numbers(rule: Rule, count: Any, dtype: Any, where: str) -> Iterator[tuple[s
                 yield from _numbers(child, count, dtype, f"{where}{name}[{i}].")
         elif kind == "number":
             yield name, where, _plain(value)
+
+
+def check_pickles(rule: Rule, code: str) -> None:
+    """Raise where a schedule of a rule cannot be pickled, and say what can be done."""
+    for part in walked(rule):
+        for name, function in schedules_of(part).items():
+            try:
+                pickle.dumps(function)
+            except Exception as error:  # whatever a user's object raises
+                raise StateError(
+                    f"cannot pickle the state of {code}: the schedule of {name} does not pickle "
+                    f"({error}); define it at the top of a module, or save state_dict(state), "
+                    "which leaves it out"
+                ) from None
 
 
 def _plain(value: Any) -> Any:

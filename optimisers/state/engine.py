@@ -274,12 +274,13 @@ def check(jobs: Sequence[Job], traced: bool) -> None:
                 raise NonFiniteError(f"{message}, at {job.codes[bad[0]]}; nothing was changed")
 
 
-def run(job: Job, traced: bool) -> tuple[Carried, Any]:
-    """Take the step of one job; returns what it carries on and its parameters."""
+def run(job: Job, traced: bool, steps: bool = False) -> tuple[Carried, Any]:
+    """Take the step of one job; returns what it carries on, and its parameters or steps."""
     if traced:
-        out = step_unit(job.spec, job.hyper, job.carried, job.xs, _flags(_given(job)))
+        out = step_unit(job.spec, job.hyper, job.carried, job.xs, _flags(_given(job)), steps)
         return out.carried, out.params
-    program = _program("step", job.spec, job.in_rows, job.give_state, job.give_params)
+    what = "steps" if steps else "step"
+    program = _program(what, job.spec, job.in_rows, job.give_state, job.give_params)
     with _where(job):
         carried, params = program(job.hyper, job.carried, job.xs, _given(job))
     if job.spec.wide and not x64_enabled():
@@ -310,13 +311,16 @@ def _program(
     def stepped(hyper: Any, carried: Any, xs: Any, given: Any) -> Any:
         return step(spec, hyper, carried, xs, _flags(given))[:2]
 
+    def measured(hyper: Any, carried: Any, xs: Any, given: Any) -> Any:
+        return step(spec, hyper, carried, xs, _flags(given), True)[:2]
+
     def checked(hyper: Any, carried: Any, xs: Any, given: Any) -> Any:
         return step(spec, hyper, carried, xs, _flags(given)).checks
 
     def asked(hyper: Any, carried: Any, xs: Any, given: Any) -> Any:
         return ask(spec, hyper, carried, xs, _flags(given))
 
-    function = {"step": stepped, "check": checked, "ask": asked}[what]
+    function = {"step": stepped, "steps": measured, "check": checked, "ask": asked}[what]
     donate = tuple(i for i, give in ((1, give_state), (2, give_params)) if give)
     return jax.jit(function, donate_argnums=donate)
 

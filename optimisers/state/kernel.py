@@ -54,9 +54,13 @@ class Outcome(NamedTuple):
 
 
 def _run(
-    spec: Spec, numbers: Any, scalars: Any, moments: Any, x: Any, given: Given, replay: Replay
-) -> tuple[Any, Any, Any, tuple[Any, ...]]:
-    """Run the rule on one array (or one row of a pack): next tables, arrays, parameter, checks."""
+    spec: Spec, numbers: Any, scalars: Any, moments: Any, x: Any, given: Given, replay: Replay,
+    steps: bool = False,
+) -> tuple[Any, Any, Any, tuple[Any, ...]]:  # fmt: skip
+    """Run the rule on one array (or one row of a pack): next tables, arrays, parameter, checks.
+
+    steps: return what is subtracted, as wide as it is computed, in place of the parameter.
+    """
     dtype = compute_dtype(spec.dtype)
     rule = rebuild(spec.template, [numbers[i] for i in range(spec.template.width)])
     count, state = spec.form.join(scalars, moments)
@@ -67,7 +71,11 @@ def _run(
     wide = x.astype(dtype)
     new, flow = rule.advance(state, wide, flow)
     value = wide - flow.dx.astype(dtype) if flow.value is None else flow.value
-    moved = hold(flow.run, value.astype(x.dtype), x)
+    if steps:
+        x = jnp.zeros_like(wide)
+        moved = hold(flow.run, flow.dx if flow.value is None else wide - value.astype(dtype), x)
+    else:
+        moved = hold(flow.run, value.astype(x.dtype), x)
     tables, arrays = spec.form.split((hold(flow.run, count + 1, count), new), spec.rule_name)
     if given.live is not True:
         tables = hold(given.live, tables, scalars)
@@ -80,36 +88,43 @@ def _gradient(g: Any, dtype: Any, present: Any) -> Any:
     return g if present is True else jnp.where(present, g, 0)
 
 
-def step_unit(spec: Spec, hyper: Any, carried: Carried, xs: Any, given: Given) -> Outcome:
+def step_unit(
+    spec: Spec, hyper: Any, carried: Carried, xs: Any, given: Given, steps: bool = False
+) -> Outcome:
     """Take one step with a whole unit; parameters and gradients as tuples of arrays."""
     with precision(spec.wide), standard_promotion(spec.dtype):
         if not spec.packed:
-            return _step_bundle(spec, hyper, carried, xs, given)
+            return _step_bundle(spec, hyper, carried, xs, given, steps)
         grads = tuple(pack(spec, gs) for gs in given.grads)
-        out = step_rows(spec, hyper, carried, pack(spec, xs), given._replace(grads=grads))
-        return out._replace(params=unpack(spec, out.params, xs))
+        out = step_rows(spec, hyper, carried, pack(spec, xs), given._replace(grads=grads), steps)
+        return out._replace(params=unpack(spec, out.params, None if steps else xs))
 
 
-def step_rows(spec: Spec, hyper: Any, carried: Carried, rows: Any, given: Given) -> Outcome:
+def step_rows(
+    spec: Spec, hyper: Any, carried: Carried, rows: Any, given: Given, steps: bool = False
+) -> Outcome:
     """Take one step with a pack that is in rows already."""
     with precision(spec.wide), standard_promotion(spec.dtype):
         tables, arrays, moved, checks = _over_rows(
-            spec, hyper, carried, rows, given, lambda *args: _run(spec, *args)
+            spec, hyper, carried, rows, given, lambda *args: _run(spec, *args, steps)
         )
         first = spec.first
         scalars = tuple(table[first] for table in tables)
         return Outcome(Carried(scalars, arrays), moved, tuple(c[first] for c in checks))
 
 
-def _step_bundle(spec: Spec, hyper: Any, carried: Carried, xs: Any, given: Given) -> Outcome:
+def _step_bundle(
+    spec: Spec, hyper: Any, carried: Carried, xs: Any, given: Given, steps: bool
+) -> Outcome:
     outs = []
     for i, x in enumerate(xs):
         mine = _only(given, i)
         replay = Replay(given.answers, mask=mine.live)
         args = (hyper[i], carried.scalars[i], carried.moments[i], x, mine, replay)
-        outs.append(_run(spec, *args))
+        outs.append(_run(spec, *args, steps))
     tables, arrays, moved, checks = zip(*outs, strict=True)
-    moved = tuple(_as_weak(y, x, weak) for y, x, weak in zip(moved, xs, spec.weak, strict=True))
+    if not steps:
+        moved = tuple(_as_weak(y, x, weak) for y, x, weak in zip(moved, xs, spec.weak, strict=True))
     return Outcome(Carried(tables, arrays), moved, tuple(map(jnp.stack, zip(*checks, strict=True))))
 
 

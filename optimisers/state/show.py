@@ -10,11 +10,12 @@ import jax
 from ..arrays import describe
 from ..tree.outline import Path, step
 from .layout import Layout
+from .spec import struct_of
 
 MOST_LINES = 40
 
 
-def shown(layout: Layout, at: Path, part: Callable[[Path], Any]) -> str:
+def shown(layout: Layout, at: Path, rule: Callable[[int], Any]) -> str:
     """Write one line per place below `at`, indented, at most MOST_LINES of them."""
     lines: list[str] = []
     total = 0
@@ -23,13 +24,13 @@ def shown(layout: Layout, at: Path, part: Callable[[Path], Any]) -> str:
             continue
         total += 1
         if len(lines) < MOST_LINES:
-            lines.append(_line(layout, at, path, cls, part))
+            lines.append(_line(layout, at, path, cls, rule))
     if total > len(lines):
         lines.append(f"... and {total - len(lines)} more places")
     return "State(\n" + "\n".join(f"  {line}" for line in lines) + "\n)"
 
 
-def _line(layout: Layout, at: Path, path: Path, cls: str, part: Callable[[Path], Any]) -> str:
+def _line(layout: Layout, at: Path, path: Path, cls: str, rule: Callable[[int], Any]) -> str:
     depth = len(path) - len(at)
     name = step(path[-1], False) + ": " if depth else ""
     indent = "  " * min(depth, 20)
@@ -38,11 +39,15 @@ def _line(layout: Layout, at: Path, path: Path, cls: str, part: Callable[[Path],
         return f"{indent}{name}{cls}"[:100]
     i, j = place
     if j:
-        return f"{indent}{name}tied to {layout.params[i].codes[0]}"[:100]
-    view = part(path)
-    state = jax.tree.map(describe, view.state)
-    frozen = ", frozen" if view.frozen else ""
-    return f"{indent}{name}{_brief(view.rule)} {_plain(state)}{frozen}"[:110]
+        return f"{indent}{name}tied to {layout.params[i].codes[0]}"[:110]
+    param, (u, _) = layout.params[i], layout.where(i)
+    struct = struct_of(layout.units[u].spec.template, param.dtype, param.shape)[1]
+    marks = ", frozen" if param.frozen else ""
+    if len(param.paths) > 1:
+        marks += f", tied at {len(param.paths)} places"
+    array = f"{param.dtype}{list(param.shape)}"
+    text = f"{indent}{name}{array} {_brief(rule(i))} {_plain(jax.tree.map(describe, struct))}"
+    return text[: 110 - len(marks)] + marks
 
 
 def _brief(rule: Any) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import optree
 
 from ..errors import ArgumentError, StateError
-from ..rules.reading import numbers_in_force
+from ..rules.reading import check_pickles, numbers_in_force
 from ..tree.outline import Path, step
 from .layout import Layout, Unit
 from .relayout import count_at, rule_at, state_at
@@ -120,11 +120,14 @@ class State:
         return place[0]
 
     def __repr__(self) -> str:
-        return shown(self._box.layout, self._at, lambda path: State(self._box, path))
+        return shown(self._box.layout, self._at, self._box.rule)
 
     def __reduce__(self) -> Any:
+        layout = self._box.layout
+        for unit in layout.units:
+            check_pickles(self._box.rule(unit.params[0]), layout.params[unit.params[0]].codes[0])
         arrays = [[_portable(a) for a in unit] for unit in self._box.arrays]
-        return _restored, (self._box.layout, arrays, self._at)
+        return _restored, (layout, arrays, self._at)
 
     def __copy__(self) -> State:
         return copied(self)
