@@ -18,7 +18,9 @@ def total(parts: Sequence[Any], dtype: str) -> Any:
         return parts[0]
     if all(isinstance(part, np.ndarray) for part in parts):
         wide = [np.asarray(part, dtype=np.result_type(part, compute_dtype(dtype))) for part in parts]
-        return functools.reduce(np.add, wide)
+        # An overflow is an infinite gradient, as in JAX, and not a warning.
+        with np.errstate(all="ignore"):
+            return functools.reduce(np.add, wide)
     with precision(is_wide(dtype)):
         return _add(tuple(parts), str(compute_dtype(dtype)))
 

@@ -22,21 +22,22 @@ def scaled_norm(dx: Any, p: float, reduce: Callable[[Any, Any], Any]) -> tuple[A
     size = jnp.abs(dx)
     if p == 0:
         return jnp.ones((), size.dtype), reduce((size != 0).astype(size.dtype), "sum")
+    if p in (1, 2):
+        # A power of two divides without rounding, so that [3, 4] still has a norm of exactly 5.
+        # It is the exponent that is reduced over the model: parameters of several dtypes would
+        # round a number between two powers to different ones, and divide by different scales.
+        scale = _power_of_two(reduce(_exponent(size), "max"), size.dtype)
+        if p == 1:
+            return scale, reduce(size / scale, "sum")
+        return scale, safe_sqrt(reduce(abs2(dx / scale), "sum"))
     # Of no element at all the maximum is -inf (and the minimum inf), but the norm is 0.
     top = reduce(size, "max")
     largest = jnp.maximum(top, 0)
     if p == math.inf:
-        scale = _power_of_two(largest)
+        scale = _power_of_two(_exponent(largest), size.dtype)
         return scale, largest / scale
     if p < 0:
-        least = jnp.where(top < 0, 0, reduce(size, "min"))
-        return _negative(size, p, least, reduce)
-    if p in (1, 2):
-        # A power of two divides without rounding, so that [3, 4] still has a norm of exactly 5.
-        scale = _power_of_two(largest)
-        if p == 1:
-            return scale, reduce(size / scale, "sum")
-        return scale, safe_sqrt(reduce(abs2(dx / scale), "sum"))
+        return _negative(size, p, jnp.where(top < 0, 0, reduce(size, "min")), reduce)
     scale = _ordinary(largest)  # the largest term is then exactly 1, whatever p is
     return scale, _power(reduce(_power(size / scale, p), "sum"), 1 / p)
 
@@ -52,7 +53,7 @@ def _negative(
     size: Any, p: float, least: Any, reduce: Callable[[Any, Any], Any]
 ) -> tuple[Any, Any]:
     if p == -math.inf:
-        scale = _power_of_two(least)
+        scale = _power_of_two(_exponent(least), size.dtype)
         return scale, least / scale
     scale = _ordinary(least)
     root = _power(reduce(_power(size / scale, p), "sum"), 1 / p)
@@ -74,7 +75,23 @@ def _ordinary(x: Any) -> Any:
     return jnp.minimum(ordinary, 1 / tiny)
 
 
-def _power_of_two(x: Any) -> Any:
-    """Return the power of two at or below x, as a constant; 1 where `_ordinary` says so."""
-    x = _ordinary(x)
-    return x / (2 * jnp.frexp(x)[0])
+def _exponent(x: Any) -> Any:
+    """Return the exponent e of 2^e <= x < 2^(e + 1), as a number; -inf for 0."""
+    x, info = jax.lax.stop_gradient(x), np.finfo(x.dtype)
+    bits = jax.lax.bitcast_convert_type(x, f"int{info.bits}") >> info.nmant
+    return jnp.where(x == 0, -jnp.inf, (bits + info.minexp - 1).astype(x.dtype))
+
+
+def _power_of_two(e: Any, dtype: Any) -> Any:
+    """Return 2^e, or half of it above 1, as a constant of `dtype`; 1 where nothing is to be scaled.
+
+    Half, because XLA multiplies by the reciprocal, and that of 2^127 is flushed to 0.
+    """
+    info = np.finfo(dtype)
+    e = jnp.where(e > 0, e - 1, e)
+    whole = jnp.clip(e, info.minexp, info.maxexp - 1).astype(f"int{info.bits}")
+    power = jax.lax.bitcast_convert_type((whole - info.minexp + 1) << info.nmant, dtype)
+    # What is above the range of this dtype is another parameter's, to which all here is nothing.
+    power = jnp.where(e >= info.maxexp, jnp.inf, power)
+    nothing = jnp.logical_or(e < info.minexp, e == info.maxexp - 1)  # or infinite, or NaN
+    return jnp.where(nothing, 1, power)

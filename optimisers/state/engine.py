@@ -231,7 +231,7 @@ def _combined(how: str, dtype: str) -> Any:
     """Return the program that combines the units' parts of a reduction, in the widest of them."""
 
     def combined(parts: Any) -> Any:
-        widest = jnp.result_type(*parts)
+        widest = np.result_type(*(p.dtype for p in parts))
         return functools.reduce(COMBINE[how], [p.astype(widest) for p in parts]).astype(dtype)
 
     return jax.jit(combined)
