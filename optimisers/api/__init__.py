@@ -4,7 +4,9 @@ from .adjust import adjust, adjust_
 from .freeze import freeze, freeze_, thaw, thaw_
 from .partition import combine, partition
 from .paths import get_path, has_path, set_path
+from .read import steps, total_gradients, trainables
 from .setup import setup
+from .summary import summary
 from .update import update, update_
 
 __all__ = [
@@ -18,8 +20,12 @@ __all__ = [
     "partition",
     "set_path",
     "setup",
+    "steps",
+    "summary",
     "thaw",
     "thaw_",
+    "total_gradients",
+    "trainables",
     "update",
     "update_",
 ]

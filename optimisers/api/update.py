@@ -127,7 +127,7 @@ def prepared(
     state: State, model: Any, grads: tuple[Any, ...], tied: str, write: bool
 ) -> Call:
     """Check the arguments of a step and cut it into jobs; raise before anything is written."""
-    _check_arguments(state, model, grads, tied)
+    check_arguments(state, model, grads, tied)
     box = state._box
     layout = box.layout
     leaves, found, plan = located(layout, state._at, model, grads)
@@ -148,7 +148,8 @@ def prepared(
     return Call(layout, leaves, plan, jobs, traced, write)
 
 
-def _check_arguments(state: Any, model: Any, grads: tuple[Any, ...], tied: str) -> None:
+def check_arguments(state: Any, model: Any, grads: tuple[Any, ...], tied: str) -> None:
+    """Raise where arguments are swapped, missing, or of the wrong kind."""
     if isinstance(model, State) and not isinstance(state, State):
         raise ArgumentError("arguments swapped: call update(state, model, grads), the state first")
     checked(state)

@@ -58,6 +58,10 @@ class Adapter(Protocol):
         """Return a new array of the kind of `x` that owns a copy of `value`."""
         ...
 
+    def array(self, value: np.ndarray[Any, Any]) -> Any:
+        """Return a plain new array of this library with the value and dtype of a NumPy array."""
+        ...
+
 
 LIBRARIES = {"numpy": "numpy_", "jax": "jax_", "jaxlib": "jax_", "torch": "torch_", "scipy": "scipy_"}
 

@@ -63,5 +63,9 @@ class JaxAdapter:
             return jnp.asarray(value, dtype=x.dtype)
         return jax.device_put(jnp.asarray(value, dtype=x.dtype), x.sharding)
 
+    def array(self, value: np.ndarray[Any, Any]) -> Any:
+        """Return a JAX array; 64-bit numbers become 32-bit ones outside JAX's x64 mode."""
+        return jnp.array(value)
+
 
 ADAPTER = JaxAdapter()

@@ -58,5 +58,9 @@ class NumPyAdapter:
         new = np.array(value, dtype=x.dtype)
         return new if type(x) is np.ndarray else new.view(type(x))
 
+    def array(self, value: np.ndarray[Any, Any]) -> Any:
+        """Return a copy."""
+        return np.array(value)
+
 
 ADAPTER = NumPyAdapter()

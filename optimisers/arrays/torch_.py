@@ -78,14 +78,17 @@ class TorchAdapter:
 
     def like(self, x: Any, value: Any) -> Any:
         """Return a new tensor, a Parameter if `x` is one, with the same `requires_grad`."""
-        value = np.array(value, dtype=self.dtype(x))
-        if x.dtype is torch.bfloat16:
-            new = torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
-        else:
-            new = torch.from_numpy(value)
+        new = self.array(np.asarray(value, dtype=self.dtype(x)))
         if isinstance(x, torch.nn.Parameter):
             return torch.nn.Parameter(new, requires_grad=x.requires_grad)
         return new.requires_grad_(x.requires_grad)
+
+    def array(self, value: np.ndarray[Any, Any]) -> Any:
+        """Return a tensor."""
+        value = np.array(value)
+        if value.dtype == BFLOAT16:
+            return torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
+        return torch.from_numpy(value)
 
 
 ADAPTER = TorchAdapter()

@@ -106,7 +106,7 @@ def step_rows(
     """Take one step with a pack that is in rows already."""
     with precision(spec.wide), standard_promotion(spec.dtype):
         tables, arrays, moved, checks = _over_rows(
-            spec, hyper, carried, rows, given, lambda *args: _run(spec, *args, steps)
+            spec, hyper, carried, rows, given, lambda *args: _run(spec, *args, steps=steps)
         )
         first = spec.first
         scalars = tuple(table[first] for table in tables)
@@ -121,7 +121,7 @@ def _step_bundle(
         mine = _only(given, i)
         replay = Replay(given.answers, mask=mine.live)
         args = (hyper[i], carried.scalars[i], carried.moments[i], x, mine, replay)
-        outs.append(_run(spec, *args, steps))
+        outs.append(_run(spec, *args, steps=steps))
     tables, arrays, moved, checks = zip(*outs, strict=True)
     if not steps:
         moved = tuple(_as_weak(y, x, weak) for y, x, weak in zip(moved, xs, spec.weak, strict=True))
