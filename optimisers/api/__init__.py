@@ -1,6 +1,7 @@
 """What the user calls."""
 
 from .adjust import adjust, adjust_
+from .destructure import Restructure, destructure
 from .freeze import freeze, freeze_, thaw, thaw_
 from .partition import combine, partition
 from .paths import get_path, has_path, set_path
@@ -10,9 +11,11 @@ from .summary import summary
 from .update import update, update_
 
 __all__ = [
+    "Restructure",
     "adjust",
     "adjust_",
     "combine",
+    "destructure",
     "freeze",
     "freeze_",
     "get_path",

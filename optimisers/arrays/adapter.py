@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -62,8 +63,19 @@ class Adapter(Protocol):
         """Return a plain new array of this library with the value and dtype of a NumPy array."""
         ...
 
+    def joined(self, parts: Sequence[Any], dtype: str) -> Any:
+        """Return a new vector of the elements of arrays of this library; it can be differentiated."""
+        ...
 
-LIBRARIES = {"numpy": "numpy_", "jax": "jax_", "jaxlib": "jax_", "torch": "torch_", "scipy": "scipy_"}
+    def piece(self, flat: Any, where: slice, shape: tuple[int, ...], dtype: str) -> Any:
+        """Return a part of a vector as an array, that can be differentiated; complex gives real."""
+        ...
+
+
+LIBRARIES = {
+    "numpy": "numpy_", "jax": "jax_", "jaxlib": "jax_", "torch": "torch_", "scipy": "scipy_",
+    "autograd": "autograd_",
+}  # fmt: skip
 
 
 @lru_cache(maxsize=1024)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from .numbers import is_complex
 
 
 class JaxAdapter:
@@ -66,6 +69,17 @@ class JaxAdapter:
     def array(self, value: np.ndarray[Any, Any]) -> Any:
         """Return a JAX array; 64-bit numbers become 32-bit ones outside JAX's x64 mode."""
         return jnp.array(value)
+
+    def joined(self, parts: Sequence[Any], dtype: str) -> Any:
+        """Concatenate, as wide as JAX's x64 mode lets it."""
+        kind = jax.dtypes.canonicalize_dtype(dtype)
+        return jnp.concatenate([jnp.asarray(part).reshape(-1).astype(kind) for part in parts])
+
+    def piece(self, flat: Any, where: slice, shape: tuple[int, ...], dtype: str) -> Any:
+        """Slice, reshape and cast."""
+        part = flat[where].reshape(shape)
+        real = jnp.iscomplexobj(part) and not is_complex(dtype)
+        return (part.real if real else part).astype(jax.dtypes.canonicalize_dtype(dtype))
 
 
 ADAPTER = JaxAdapter()

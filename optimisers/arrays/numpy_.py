@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
+
+from .numbers import is_complex
 
 
 class NumPyAdapter:
@@ -61,6 +64,16 @@ class NumPyAdapter:
     def array(self, value: np.ndarray[Any, Any]) -> Any:
         """Return a copy."""
         return np.array(value)
+
+    def joined(self, parts: Sequence[Any], dtype: str) -> Any:
+        """Concatenate copies."""
+        return np.concatenate([np.asarray(part, np.dtype(dtype)).reshape(-1) for part in parts])
+
+    def piece(self, flat: Any, where: slice, shape: tuple[int, ...], dtype: str) -> Any:
+        """Return a copy, so that writing it does not write the vector."""
+        part = flat[where].reshape(shape)
+        real = np.iscomplexobj(part) and not is_complex(dtype)
+        return np.array(part.real if real else part, np.dtype(dtype))
 
 
 ADAPTER = NumPyAdapter()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -89,6 +90,17 @@ class TorchAdapter:
         if value.dtype == BFLOAT16:
             return torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(value)
+
+    def joined(self, parts: Sequence[Any], dtype: str) -> Any:
+        """Concatenate; autograd follows."""
+        return torch.cat([part.reshape(-1).to(getattr(torch, dtype)) for part in parts])
+
+    def piece(self, flat: Any, where: slice, shape: tuple[int, ...], dtype: str) -> Any:
+        """Slice, reshape and cast; autograd follows, and nothing shares the vector's memory."""
+        part = flat[where].reshape(shape)
+        kind = getattr(torch, dtype)
+        real = part.is_complex() and not kind.is_complex
+        return (part.real if real else part).to(kind, copy=True)
 
 
 ADAPTER = TorchAdapter()
