@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from operator import attrgetter, methodcaller
+from operator import attrgetter, is_, methodcaller
 from typing import Any
 
 import jax
@@ -17,9 +17,10 @@ from ..arrays.ops import is_traced_type
 from ..errors import ArgumentError, DtypeError, ShapeError, StateError, StructureError
 from ..state import Layout, Unit
 from ..state.engine import Work
-from ..state.plan import Plan
+from ..state.plan import Plan, Whole
 
-shape_of, dtype_of, deleted = attrgetter("shape"), attrgetter("dtype"), methodcaller("is_deleted")
+shape_of, dtype_of, aval_of = attrgetter("shape"), attrgetter("dtype"), attrgetter("aval")
+deleted = methodcaller("is_deleted")
 
 
 def all_at_once(
@@ -37,20 +38,31 @@ def all_at_once(
     grads = [fetch(order) for fetch, order in zip(whole.grads, orders, strict=True)]
     if not all(_is_concrete(set(map(type, some))) for some in (xs, *grads)):
         return None
-    if tuple(map(dtype_of, xs)) != whole.dtypes:
-        return None
-    real = {d for gs in grads for d in set(map(dtype_of, gs))}
-    if not all(_fits(d, p) for d in real for p in set(whole.dtypes)):
-        return None
-    for some in (xs, *grads):
-        if tuple(map(shape_of, some)) != whole.shapes or any(map(deleted, some)):
+    avals = [*map(aval_of, xs), *(aval for gs in grads for aval in map(aval_of, gs))]
+    known = whole.avals
+    # The results of one program share their abstract values, so most steps are told by identity.
+    if len(known) != len(avals) or not all(map(is_, avals, known)):
+        if not _as_set_up(whole, xs, grads):
             return None
+        whole.avals[:] = avals
+    if any(map(deleted, xs)) or any(any(map(deleted, gs)) for gs in grads):
+        return None
     mine, others = set(map(id, xs)), {id(leaves[i]) for i in plan.others}
     alias = len(mine) < len(xs) or not mine.isdisjoint(others.union(*(map(id, gs) for gs in grads)))
     return {
         u: Work(xs[begin:end], tuple(gs[begin:end] for gs in grads), alias, True)
         for u, begin, end in whole.cuts
     }
+
+
+def _as_set_up(whole: Whole, xs: Sequence[Any], grads: Sequence[Sequence[Any]]) -> bool:
+    """Tell whether all shapes and dtypes are those of the state."""
+    if tuple(map(dtype_of, xs)) != whole.dtypes:
+        return False
+    given = {dtype for gs in grads for dtype in map(dtype_of, gs)}
+    if not all(_fits(dtype, mine) for dtype in given for mine in set(whole.dtypes)):
+        return False
+    return all(tuple(map(shape_of, some)) == whole.shapes for some in (xs, *grads))
 
 
 def _is_concrete(types: set[type]) -> bool:

@@ -64,11 +64,11 @@ class Adapter(Protocol):
         ...
 
     def joined(self, parts: Sequence[Any], dtype: str) -> Any:
-        """Return a new vector of the elements of arrays of this library; it can be differentiated."""
+        """Return a new vector of the elements of arrays; derivatives pass."""
         ...
 
     def piece(self, flat: Any, where: slice, shape: tuple[int, ...], dtype: str) -> Any:
-        """Return a part of a vector as an array, that can be differentiated; complex gives real."""
+        """Return a part of a vector as an array of a dtype; derivatives pass."""
         ...
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import is_, itemgetter
 from typing import Any
 
@@ -49,6 +49,8 @@ class Whole:
     """Every parameter of a model whose arrays are all JAX's, in the order of the units.
 
     Checking one long tuple costs a fraction of checking each unit: the quick way of a step.
+
+    avals: the abstract values (shape and dtype) of the arrays that were found to fit last time.
     """
 
     xs: Callable[[Any], tuple[Any, ...]]
@@ -57,6 +59,7 @@ class Whole:
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[Any, ...]
     cuts: tuple[tuple[int, int, int], ...]
+    avals: list[Any] = field(default_factory=list)
 
 
 def getter(indices: Sequence[int]) -> Callable[[Any], tuple[Any, ...]]:

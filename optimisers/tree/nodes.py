@@ -75,14 +75,15 @@ _kinds: dict[type, Kind] = {}
 def add_kind(cls: type, kind: Kind) -> None:
     """Make `cls` a container; a class that is one already gets the new kind."""
     with _lock:
-        if cls not in _kinds and cls not in BUILT_IN:
+        new = cls not in _kinds
+        _kinds[cls] = kind  # first: another thread may flatten as soon as optree knows the class
+        if new:
             optree.register_pytree_node(
                 cls,
                 lambda x: _flatten(_kinds[cls], x),
                 _cannot_unflatten,
                 namespace=NAMESPACE,
             )
-        _kinds[cls] = kind
 
 
 def _flatten(kind: Kind, x: Any) -> tuple[Any, Names, tuple[Hashable, ...]]:
@@ -117,10 +118,19 @@ def _bridge_new_types(leaves: Sequence[Any]) -> bool:
         cls = type(x)
         if cls in types and not is_plain_type(cls):
             types.discard(cls)
-            if cls not in _kinds and not jax.tree_util.all_leaves([x]):
-                add_kind(cls, BRIDGED)
-                found = True
+            found = _bridged(x) or found
     return found
+
+
+def _bridged(x: Any) -> bool:
+    """Tell whether a leaf is a container after all, by now, because JAX's registry knows it."""
+    cls = type(x)
+    with _lock:  # so that a class which another thread is adding is added when we look again
+        if cls not in _kinds:
+            if jax.tree_util.all_leaves([x]):
+                return False
+            add_kind(cls, BRIDGED)
+        return True
 
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, type, type(len), type(lambda: 0))
@@ -211,15 +221,23 @@ def _build_jax(x: Any, names: NameTuple, children: list[Any]) -> Any:
 
 
 def _write_jax(x: Any, names: NameTuple, children: Sequence[Any]) -> Any:
-    """Write into a dataclass that lets itself be written; rebuild anything else."""
-    if not dataclasses.is_dataclass(x):
+    """Write into a dataclass whose children are its fields and can be set; rebuild anything else."""
+    if not _has_fields(x, names):
         return _build_jax(x, names, list(children))
     try:
         for name, child in zip(names, children, strict=True):
             setattr(x, str(name), child)
-    except AttributeError:  # frozen, by the decorator or, as in Equinox, by a __setattr__
+    except AttributeError:  # frozen, by the decorator or by a __setattr__
         return _build_jax(x, names, list(children))
     return x
+
+
+def _has_fields(x: Any, names: NameTuple) -> bool:
+    # Whoever registers a class with JAX names its children as they like; only the objects tell.
+    if not dataclasses.is_dataclass(x):
+        return False
+    held = vars(x) if hasattr(x, "__dict__") else {}
+    return all(held.get(n) is c for n, c in zip(names, open_jax(x).children, strict=True))
 
 
 def _items(x: Any, names: NameTuple) -> Sequence[Any]:
