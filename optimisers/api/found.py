@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -153,10 +154,20 @@ def _warn_about(x: Any, code: str) -> None:
 def _holds_arrays(x: Any) -> bool:
     if isinstance(x, type) or (callable(x) and not hasattr(x, "__dict__")):
         return False
-    inside = dict(x) if isinstance(x, dict) else getattr(x, "__dict__", None)
-    if not inside:
+    try:
+        return any(map(_is_trainable, flatten(_inside(x))[0]))
+    except Exception:  # noqa: BLE001 - an object may be as odd as it likes; it is left alone anyway
         return False
-    return any(
-        (adapter := adapter_of(type(leaf))) is not None and is_trainable_dtype(adapter.dtype(leaf))
-        for leaf in flatten(dict(inside))[0]
-    )
+
+
+def _inside(x: Any) -> Any:
+    if isinstance(x, Mapping):
+        return dict(x)
+    if isinstance(x, list | tuple | set | frozenset | deque):
+        return list(x)
+    return dict(getattr(x, "__dict__", {}))
+
+
+def _is_trainable(leaf: Any) -> bool:
+    adapter = adapter_of(type(leaf))
+    return adapter is not None and is_trainable_dtype(adapter.dtype(leaf))

@@ -77,8 +77,8 @@ def standard_promotion(*dtypes: Any) -> AbstractContextManager[Any]:
 
 def describe(x: Any) -> str:
     """Write an array as `float32[3, 4]`, anything else as its type's name."""
-    shape, dtype = getattr(x, "shape", None), getattr(x, "dtype", None)
-    if shape is None or dtype is None:
+    # The class is asked first: other objects may answer to these names with anything, or raise.
+    if not (hasattr(type(x), "shape") and hasattr(type(x), "dtype")):
         return type(x).__name__
-    name = str(dtype).removeprefix("torch.").removeprefix("<dtype: '").removesuffix("'>")
-    return f"{name}{list(shape)}"
+    name = str(x.dtype).removeprefix("torch.").removeprefix("<dtype: '").removesuffix("'>")
+    return f"{name}{list(x.shape)}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import threading
+import weakref
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
@@ -70,6 +71,7 @@ class Names:
 
 
 _kinds: dict[type, Kind] = {}
+_closed: weakref.WeakSet[type] = weakref.WeakSet()  # classes whose objects cannot be written
 
 
 def add_kind(cls: type, kind: Kind) -> None:
@@ -78,17 +80,15 @@ def add_kind(cls: type, kind: Kind) -> None:
         new = cls not in _kinds
         _kinds[cls] = kind  # first: another thread may flatten as soon as optree knows the class
         if new:
-            optree.register_pytree_node(
-                cls,
-                lambda x: _flatten(_kinds[cls], x),
-                _cannot_unflatten,
-                namespace=NAMESPACE,
-            )
+            _introduce(cls)
 
 
-def _flatten(kind: Kind, x: Any) -> tuple[Any, Names, tuple[Hashable, ...]]:
-    level = kind.open(x)
-    return level.children, Names(level.names), level.names
+def _introduce(cls: type) -> None:
+    def flatten_one(x: Any) -> tuple[Any, Names, tuple[Hashable, ...]]:
+        level = _kinds[cls].open(x)
+        return level.children, Names(level.names), level.names
+
+    optree.register_pytree_node(cls, flatten_one, _cannot_unflatten, namespace=NAMESPACE)
 
 
 def _cannot_unflatten(names: Any, children: Any) -> Any:
@@ -169,7 +169,13 @@ def _build_optree(x: Any, names: NameTuple, children: list[Any]) -> Any:
     return parts.unflatten_func(parts.metadata, children)
 
 
-def _open_sequence(x: Any) -> Level:
+def open_items(x: Any) -> Level:
+    """Take apart a mapping by its keys."""
+    return Level(list(x.values()), tuple(x))
+
+
+def open_sequence(x: Any) -> Level:
+    """Take apart a sequence by its positions."""
     return Level(x, tuple(range(len(x))), ordered=True)
 
 
@@ -222,12 +228,13 @@ def _build_jax(x: Any, names: NameTuple, children: list[Any]) -> Any:
 
 def _write_jax(x: Any, names: NameTuple, children: Sequence[Any]) -> Any:
     """Write into a dataclass whose children are its fields and can be set; rebuild anything else."""
-    if not _has_fields(x, names):
+    if type(x) in _closed or not _has_fields(x, names):
         return _build_jax(x, names, list(children))
     try:
         for name, child in zip(names, children, strict=True):
             setattr(x, str(name), child)
-    except AttributeError:  # frozen, by the decorator or by a __setattr__
+    except AttributeError:  # frozen, by the decorator or, as in Equinox, by a __setattr__
+        _closed.add(type(x))
         return _build_jax(x, names, list(children))
     return x
 
@@ -259,10 +266,10 @@ def _one_level(x: Any, names: NameTuple) -> Sequence[Any]:
 
 
 DICT = Kind(_open_optree, _items, _build_dict, _write_dict)
-SEQUENCE = Kind(_open_sequence, _itself, lambda x, names, children: children, _write_sequence)
-TUPLE = Kind(_open_sequence, _itself, lambda x, names, children: type(x)(children))
+SEQUENCE = Kind(open_sequence, _itself, lambda x, names, children: children, _write_sequence)
+TUPLE = Kind(open_sequence, _itself, lambda x, names, children: type(x)(children))
 NAMED_TUPLE = Kind(_open_named_tuple, _itself, lambda x, names, children: type(x)._make(children))
-DEQUE = Kind(_open_sequence, _itself, _build_deque, _write_sequence)
+DEQUE = Kind(open_sequence, _itself, _build_deque, _write_sequence)
 OPTREE = Kind(_open_optree, _one_level, _build_optree)
 BRIDGED = Kind(open_jax, lambda x, names: open_jax(x).children, _build_jax, _write_jax)
 BUILT_IN: dict[type, Kind] = {

@@ -8,8 +8,13 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, overload
 
-from ..errors import ArgumentError
-from .nodes import Kind, Level, NameTuple, add_kind, attributes
+from optree import is_namedtuple_class
+
+from ..errors import ArgumentError, StructureError
+from .nodes import (
+    BUILT_IN, DICT, SEQUENCE, Kind, Level, NameTuple, add_kind, attributes, is_plain_type,
+    open_items, open_sequence,
+)  # fmt: skip
 
 T = TypeVar("T")
 
@@ -68,18 +73,48 @@ def register(
     """
     if cls is None:
         return functools.partial(register, children=children, trainable=trainable)
-    if not isinstance(cls, type):
-        raise ArgumentError(f"cannot register {cls!r}: it is not a class")
+    _check_class(cls)
     names = None if children is None else _names(children, "children")
     trained = None if trainable is None else _names(trainable, "trainable")
     if names is not None and trained is not None and (strange := set(trained) - set(names)):
         raise ArgumentError(
             f"cannot register {cls.__name__}: {sorted(strange)} are trainable but not children"
         )
-    add_kind(cls, Kind(functools.partial(_open, names), attributes, _build, _write))
+    if not is_namedtuple_class(cls):  # one is a container already
+        add_kind(cls, _kind(cls, names))
     if trained is not None:
         globals()["trainable"].register(cls, lambda x: trained)
     return cls
+
+
+def _check_class(cls: Any) -> None:
+    if not isinstance(cls, type):
+        raise ArgumentError(f"cannot register {cls!r}: it is not a class")
+    if cls in BUILT_IN:
+        raise ArgumentError(f"cannot register {cls.__name__}: it is a container already")
+    if is_plain_type(cls) or cls.__module__ == "builtins":
+        raise ArgumentError(f"cannot register {cls.__name__}: it is a leaf, not a container")
+
+
+def _kind(cls: type, names: tuple[str, ...] | None) -> Kind:
+    """Return how objects of a class are taken apart: attributes, or items of a dict or list."""
+    if names is None and issubclass(cls, dict):
+        return Kind(open_items, DICT.get, _build_items, DICT.write)
+    if names is None and issubclass(cls, list):
+        return Kind(open_sequence, SEQUENCE.get, _build_list, SEQUENCE.write)
+    return Kind(functools.partial(_open, names), attributes, _build, _write)
+
+
+def _build_items(x: Any, names: NameTuple, children: Sequence[Any]) -> Any:
+    new = copy.copy(x)
+    new.update(zip(names, children, strict=True))
+    return new
+
+
+def _build_list(x: Any, names: NameTuple, children: Sequence[Any]) -> Any:
+    new = copy.copy(x)
+    new[:] = children
+    return new
 
 
 def _names(names: Iterable[str], what: str) -> tuple[str, ...]:
@@ -98,7 +133,14 @@ def _attributes(x: Any) -> tuple[str, ...]:
 
 def _slots(cls: type) -> tuple[str, ...]:
     slots = cls.__dict__.get("__slots__", ())
-    return (slots,) if isinstance(slots, str) else tuple(s for s in slots if s != "__weakref__")
+    names = (slots,) if isinstance(slots, str) else tuple(slots)
+    return tuple(_mangled(cls, name) for name in names if name not in ("__weakref__", "__dict__"))
+
+
+def _mangled(cls: type, name: str) -> str:
+    """Return the name under which Python keeps a slot that is private to its class."""
+    private = name.startswith("__") and not name.endswith("__")
+    return f"_{cls.__name__.lstrip('_')}{name}" if private else name
 
 
 def _open(names: tuple[str, ...] | None, x: Any) -> Level:
@@ -107,7 +149,17 @@ def _open(names: tuple[str, ...] | None, x: Any) -> Level:
     # Only what is trained is touched: another attribute may raise, or not exist.
     chosen = tuple(children) if trained is None else tuple(n for n in children if n in trained)
     rest = tuple(name for name in children if name not in chosen)
-    return Level([getattr(x, name) for name in chosen], chosen, dotted=True, untrained=rest)
+    return Level([_child(x, name) for name in chosen], chosen, dotted=True, untrained=rest)
+
+
+def _child(x: Any, name: str) -> Any:
+    try:
+        return getattr(x, name)
+    except AttributeError as error:
+        raise StructureError(
+            f"cannot take apart a {type(x).__name__}: {error}; set it, if only to None, or name "
+            "other attributes in register(cls, children=...)"
+        ) from error
 
 
 def _build(x: Any, names: NameTuple, children: Sequence[Any]) -> Any:
