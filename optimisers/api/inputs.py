@@ -14,7 +14,7 @@ import numpy as np
 from ..arrays import adapter_of, describe
 from ..arrays.numbers import is_complex
 from ..arrays.ops import is_traced_type
-from ..errors import ArgumentError, DtypeError, ShapeError, StateError, StructureError
+from ..errors import ArgumentError, DeviceError, DtypeError, ShapeError, StateError, StructureError
 from ..state import Layout, Unit
 from ..state.engine import Work
 from ..state.plan import Plan, Whole
@@ -87,10 +87,14 @@ def parameters(
             for x, here, shape in zip(xs, inside, unit.spec.shapes, strict=True)
         ]
     views = tuple(xs) if _all_jax(xs) else tuple(map(_view, xs))
+    if any(view is None for view in views):
+        _explain(layout, unit, xs, views)
     if unit.host and not any(map(is_traced_type, set(map(type, views)))):
         views = tuple(np.asarray(view) for view in views)
     spec = unit.spec
-    if tuple(map(shape_of, views)) != spec.shapes or any(str(d) != spec.dtype for d in set(map(dtype_of, views))):
+    if tuple(map(shape_of, views)) != spec.shapes or any(
+        str(d) != spec.dtype for d in set(map(dtype_of, views))
+    ):
         _explain(layout, unit, xs, views)
     _check_alive(layout, unit, views)
     return views
@@ -153,7 +157,10 @@ def gradient(g: Any, code: str) -> Any:
         return None
     adapter = adapter_of(type(g))
     if adapter is not None:
-        return adapter.gradient(g)
+        try:
+            return adapter.gradient(g)
+        except (DeviceError, DtypeError) as error:
+            raise type(error)(f"cannot use the gradient of {code}: {error}") from None
     if isinstance(g, int | float | complex | np.number) and not isinstance(g, bool):
         return np.asarray(g)
     raise ArgumentError(

@@ -45,11 +45,19 @@ class NumPyAdapter:
 
     def gradient(self, g: Any) -> Any:
         """Return the array; JAX's float0 means that there is no gradient."""
-        return None if g.dtype == jax.dtypes.float0 else self.view(g)
+        if g.dtype == jax.dtypes.float0:
+            return None
+        # JAX has nothing wider than 64 bits a part.
+        narrower = {"g": np.float64, "G": np.complex128}.get(g.dtype.char)
+        return self.view(g) if narrower is None else g.astype(narrower)
 
     def may_write(self, x: Any) -> bool:
-        """Read-only arrays, and broadcast ones whose elements share memory, cannot be written."""
-        return bool(x.flags.writeable) and not (x.size > 1 and 0 in x.strides)
+        """Read-only arrays, and those whose elements share memory, cannot be written."""
+        if x.flags.c_contiguous or not x.flags.writeable:
+            return bool(x.flags.writeable)
+        # Fewer bytes than elements need: a broadcast array, or windows sliding over one.
+        low, high = np.lib.array_utils.byte_bounds(x)
+        return bool(high - low >= x.nbytes)
 
     def write(self, x: Any, value: np.ndarray[Any, Any]) -> Any:
         """Copy a value into the array."""

@@ -17,12 +17,16 @@ def total(parts: Sequence[Any], dtype: str) -> Any:
     if len(parts) == 1:
         return parts[0]
     if all(isinstance(part, np.ndarray) for part in parts):
-        wide = [np.asarray(part, dtype=np.result_type(part, compute_dtype(dtype))) for part in parts]
+        wide = [
+            np.asarray(part, dtype=np.result_type(part, compute_dtype(dtype))) for part in parts
+        ]
         # An overflow is an infinite gradient, as in JAX, and not a warning.
         with np.errstate(all="ignore"):
             return functools.reduce(np.add, wide)
+    # Host memory is copied: the sum may be taken later than its owner believes.
+    own = tuple(copied(part) if isinstance(part, np.ndarray) else part for part in parts)
     with precision(is_wide(dtype)):
-        return _add(tuple(parts), str(compute_dtype(dtype)))
+        return _add(own, str(compute_dtype(dtype)))
 
 
 @functools.partial(jax.jit, static_argnums=1)

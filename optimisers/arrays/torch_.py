@@ -11,8 +11,18 @@ import torch
 
 from ..errors import DeviceError, DtypeError
 
-# torch and NumPy share no name for this one: its bits are carried over as 16-bit integers.
-BFLOAT16 = np.dtype(jnp.bfloat16)
+# torch and NumPy share no name for these: their bits are carried over as integers.
+BITS = {
+    getattr(torch, name): integer
+    for name, integer in [
+        ("bfloat16", "int16"),
+        ("float8_e4m3fn", "uint8"),
+        ("float8_e4m3fnuz", "uint8"),
+        ("float8_e5m2", "uint8"),
+        ("float8_e5m2fnuz", "uint8"),
+    ]
+    if hasattr(torch, name)
+}
 
 
 class TorchAdapter:
@@ -26,14 +36,16 @@ class TorchAdapter:
         return issubclass(cls, torch.Tensor)
 
     def is_parameter(self, x: Any) -> bool:
-        """A Parameter is trained unless `requires_grad` was switched off; a tensor always is."""
-        return x.requires_grad or not isinstance(x, torch.nn.Parameter)
+        """A dense tensor is trained; a Parameter unless its `requires_grad` was switched off."""
+        dense = x.layout is torch.strided
+        return dense and (x.requires_grad or not isinstance(x, torch.nn.Parameter))
 
     def dtype(self, x: Any) -> np.dtype[Any]:
         """Return the dtype in NumPy's words."""
         name = str(x.dtype).removeprefix("torch.")
         try:
-            return BFLOAT16 if name == "bfloat16" else np.dtype(getattr(jnp, name))
+            found: np.dtype[Any] = np.dtype(getattr(jnp, name))
+            return found
         except (AttributeError, TypeError):
             return np.dtype(object)
 
@@ -56,14 +68,15 @@ class TorchAdapter:
         x = x.detach().cpu().resolve_conj().resolve_neg()
         if x.layout is not torch.strided:
             x = x.to_dense()
-        if x.dtype is torch.bfloat16:
-            return x.view(torch.int16).numpy().view(BFLOAT16)
-        if self.dtype(x).kind == "O":
-            raise DtypeError(f"cannot compute with torch dtype {x.dtype}")
-        return x.numpy()
+        dtype, bits = self.dtype(x), BITS.get(x.dtype)
+        if dtype.kind == "O":
+            raise DtypeError(f"NumPy and JAX have no dtype {x.dtype}")
+        return x.numpy() if bits is None else x.view(getattr(torch, bits)).numpy().view(dtype)
 
     def gradient(self, g: Any) -> Any:
         """Sum a sparse gradient to a dense one, bring one from a device to the host."""
+        if g.is_meta:
+            raise DeviceError("a tensor on the meta device holds no numbers")
         return self.view(g)
 
     def may_write(self, x: Any) -> bool:
@@ -86,10 +99,9 @@ class TorchAdapter:
 
     def array(self, value: np.ndarray[Any, Any]) -> Any:
         """Return a tensor."""
-        value = np.array(value)
-        if value.dtype == BFLOAT16:
-            return torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
-        return torch.from_numpy(value)
+        value, dtype = np.array(value), getattr(torch, str(value.dtype))
+        bits = BITS.get(dtype)
+        return torch.from_numpy(value if bits is None else value.view(bits)).view(dtype)
 
     def joined(self, parts: Sequence[Any], dtype: str) -> Any:
         """Concatenate; autograd follows."""

@@ -8,13 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.numbers import compute_dtype
 from .spec import WIDTH, Spec
 
 
 def pack(spec: Spec, xs: Sequence[Any]) -> Any:
     """Copy small NumPy arrays to rows of WIDTH elements; a missing one (None) becomes zeros."""
     dtypes = {x.dtype for x in xs if x is not None}
-    dtype = dtypes.pop() if len(dtypes) == 1 else np.result_type(spec.dtype, *dtypes)
+    # NumPy knows no common dtype of float16 and bfloat16; both are computed in float32.
+    dtype = (
+        dtypes.pop()
+        if len(dtypes) == 1
+        else np.result_type(*map(compute_dtype, (spec.dtype, *dtypes)))
+    )
     flat = np.zeros(len(spec.owner) * WIDTH, dtype)
     for x, first, shape in zip(xs, spec.begins, spec.shapes, strict=True):
         if x is not None:
