@@ -16,7 +16,8 @@ from ..errors import AliasError, ArgumentError
 from ..state import Layout, State
 from ..state.engine import Job, Work, answer_questions, check, closed, jobs_for, run
 from ..state.plan import Plan, located
-from ..state.state import check_arrays, checked, copied as copied_state
+from ..state.state import check_arrays, checked
+from ..state.state import copied as copied_state
 from ..tree import rebuild
 from . import inputs
 
@@ -123,9 +124,7 @@ def _stepped(
     return target, rebuild(model, plan.program, new_leaves, write)
 
 
-def prepared(
-    state: State, model: Any, grads: tuple[Any, ...], tied: str, write: bool
-) -> Call:
+def prepared(state: State, model: Any, grads: tuple[Any, ...], tied: str, write: bool) -> Call:
     """Check the arguments of a step and cut it into jobs; raise before anything is written."""
     check_arguments(state, model, grads, tied)
     box = state._box
@@ -225,7 +224,7 @@ def _on_side(unit: Any, g: Any, traced: bool) -> Any:
 def _check_aliases(
     layout: Layout, plan: Plan, leaves: Sequence[Any], work: dict[int, Work]
 ) -> None:
-    """Refuse overlapping host memory; mark units whose arrays somebody else needs after the call."""
+    """Refuse overlapping host memory; mark units whose arrays are needed after the call."""
     host = [(i, x) for u, w in work.items() if layout.units[u].host
             for i, x in zip(layout.units[u].params, w.xs, strict=True)]  # fmt: skip
     pair = overlapping([x for _, x in host])
@@ -266,7 +265,7 @@ def _placed(
             if not places:
                 continue
             x = leaves[places[0]]
-            if traced or isinstance(x, jax.Array) and not unit.host:
+            if traced or (isinstance(x, jax.Array) and not unit.host):
                 for i in places:
                     new[i] = value
                 continue

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
+
+from .caching import cached
 
 
 class Adapter(Protocol):
@@ -78,7 +79,7 @@ LIBRARIES = {
 }  # fmt: skip
 
 
-@lru_cache(maxsize=1024)
+@cached
 def adapter_of(cls: type) -> Adapter | None:
     """Return the adapter for objects of a class, found from the packages that it descends from."""
     for base in cls.__mro__:
@@ -91,7 +92,7 @@ def adapter_of(cls: type) -> Adapter | None:
     return None
 
 
-@lru_cache(maxsize=1024)
+@cached
 def is_array_type(cls: type) -> bool:
     """Tell whether objects of a class are arrays of a library that has an adapter."""
     return adapter_of(cls) is not None

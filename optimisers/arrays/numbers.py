@@ -29,10 +29,10 @@ def is_trainable_dtype(dtype: Any) -> bool:
 @lru_cache(maxsize=256)
 def compute_dtype(dtype: Any) -> np.dtype[Any]:
     """Return the dtype in which a parameter of `dtype` is computed."""
-    dtype = np.dtype(dtype)
-    if jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4:
+    own: np.dtype[Any] = np.dtype(dtype)
+    if jnp.issubdtype(own, jnp.floating) and own.itemsize < 4:
         return np.dtype(np.float32)
-    return dtype.newbyteorder("=")
+    return own.newbyteorder("=")
 
 
 @lru_cache(maxsize=256)
@@ -61,17 +61,19 @@ def x64_enabled() -> bool:
 def precision(wide: bool) -> AbstractContextManager[Any]:
     """Return a context in which arithmetic is as wide as asked for.
 
-    It changes nothing where nothing need change, as each such context costs a lookup in JAX's caches.
+    It changes nothing where nothing need change, as each such context costs lookups in JAX.
     """
     if wide and not x64_enabled():
-        return jax.enable_x64(True)
+        wider: AbstractContextManager[Any] = jax.enable_x64(True)
+        return wider
     return nullcontext()
 
 
 def standard_promotion(*dtypes: Any) -> AbstractContextManager[Any]:
-    """Let real scalars meet complex arrays, which JAX's strict promotion forbids even in `eta * g`."""
+    """Let real scalars meet complex arrays, as strict promotion forbids even `eta * g`."""
     if any(is_complex(dtype) for dtype in dtypes):
-        return jax.numpy_dtype_promotion("standard")
+        standard: AbstractContextManager[Any] = jax.numpy_dtype_promotion("standard")
+        return standard
     return nullcontext()
 
 

@@ -12,7 +12,7 @@ import jax
 from ..errors import StateError
 from .fields import fields_of
 from .pick import walked
-from .rule import Rule, schedules_of, scheduled
+from .rule import Rule, scheduled, schedules_of
 
 
 def numbers_in_force(rule: Rule, count: Any, dtype: Any) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def check_pickles(rule: Rule, code: str) -> None:
         for name, function in schedules_of(part).items():
             try:
                 pickle.dumps(function)
-            except Exception as error:  # whatever a user's object raises
+            except Exception as error:  # noqa: BLE001 - whatever a user's object raises
                 raise StateError(
                     f"cannot pickle the state of {code}: the schedule of {name} does not pickle "
                     f"({error}); define it at the top of a module, or save state_dict(state), "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
@@ -11,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..arrays.caching import cached
 from ..arrays.numbers import scalar_dtype
 from ..errors import RuleError, RuleTypeError
 from .across import ALONE, Across
@@ -224,7 +224,7 @@ def hold(run: Any, new: Any, old: Any) -> Any:
     return jax.tree.map(lambda n, o: jnp.where(run, n, o), new, old)
 
 
-@functools.lru_cache(maxsize=512)
+@cached
 def asks_of(cls: type[Rule]) -> Asks:
     """Read from the signature of `apply` what it takes beyond `(self, state, x, dx)`."""
     signature = inspect.signature(cls.apply).parameters.values()

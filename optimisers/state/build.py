@@ -15,9 +15,9 @@ from ..arrays.ops import cpu, on_cpu
 from ..errors import DtypeError
 from ..rules.fields import Template, numbers_of, template_of
 from ..rules.rule import Rule
-from .kernel import init_unit
+from .kernel import Carried, init_unit
 from .layout import Param, Place, Unit
-from .spec import Spec, form_of
+from .spec import Spec, form_of, struct_of
 
 SMALL = 128 * 128
 PACK_SIZES = range(24, 51)
@@ -26,7 +26,10 @@ BIG_BUNDLE = 2**25  # elements: a program that needs much memory at once gains n
 
 
 def grouped(
-    params: Sequence[Param], rules: Sequence[Rule], weak: Sequence[bool], hosts: Sequence[bool],
+    params: Sequence[Param],
+    rules: Sequence[Rule],
+    weak: Sequence[bool],
+    hosts: Sequence[bool],
     places: Sequence[Place],
 ) -> tuple[Unit, ...]:
     """Group parameters that can share a program: same template, dtype, memory and device."""
@@ -51,7 +54,10 @@ def _is_packed(param: Param, rule: Rule, place: Place) -> bool:
 
 
 def _spec(
-    params: Sequence[Param], weak: Sequence[bool], chosen: Sequence[int], template: Template,
+    params: Sequence[Param],
+    weak: Sequence[bool],
+    chosen: Sequence[int],
+    template: Template,
     packed: bool,
 ) -> Spec:
     shapes = tuple(params[i].shape for i in chosen)
@@ -103,8 +109,10 @@ def hyper_tables(unit: Unit, rules: Sequence[Rule] | Mapping[int, Rule]) -> list
     dtype = scalar_dtype(unit.spec.dtype)
     traced = any(isinstance(v, jax.Array) for row in rows for v in row)
     with precision(unit.spec.wide):
-        make: Callable[[Any], Any] = functools.partial(_stacked, dtype) if traced else (
-            lambda table: np.array(table, dtype=dtype).reshape(np.shape(table))
+        make: Callable[[Any], Any] = (
+            functools.partial(_stacked, dtype)
+            if traced
+            else (lambda table: np.array(table, dtype=dtype).reshape(np.shape(table)))
         )
         if unit.spec.packed:
             return [make(rows)]
@@ -127,13 +135,29 @@ def first_arrays(unit: Unit, hypers: list[Any], xs: Sequence[Any], traced: bool)
         carried = init_unit(spec, hyper, xs)
     else:
         with precision(spec.wide):
-            carried = _init(spec)(hyper, xs)
+            carried = _init(spec, _cut_like(unit, xs))(hyper, xs)
     return stored(unit, [*hypers, *jax.tree.leaves(carried)], traced)
 
 
+def _cut_like(unit: Unit, xs: Sequence[Any]) -> Carried | None:
+    """Return where the state of sharded parameters belongs: beside them, in the same pieces."""
+    if not unit.place.sharded:
+        return None
+    spec = unit.spec
+    moments = []
+    for x, shape in zip(xs, spec.shapes, strict=True):
+        leaves = jax.tree.leaves(struct_of(spec.template, spec.dtype, shape))
+        slots = zip(leaves, spec.form.slots, strict=True)
+        moments.append(
+            tuple(x.sharding if s.shape == shape else None for s, slot in slots if slot.table is None)
+        )
+    return Carried(tuple((None,) * len(spec.form.tables) for _ in xs), tuple(moments))
+
+
 @functools.lru_cache(maxsize=1024)
-def _init(spec: Spec) -> Any:
-    return jax.jit(functools.partial(init_unit, spec))
+def _init(spec: Spec, where: Carried | None) -> Any:
+    init = functools.partial(init_unit, spec)
+    return jax.jit(init) if where is None else jax.jit(init, out_shardings=where)
 
 
 def stored(unit: Unit, arrays: list[Any], traced: bool) -> list[Any]:
@@ -159,7 +183,9 @@ def _home() -> Any:
 def check_dtype(dtype: Any, code: str) -> None:
     """Raise for floating dtypes that JAX cannot compute."""
     if str(dtype) in ("longdouble", "float128", "complex256", "clongdouble"):
-        raise DtypeError(f"cannot train {code}: JAX has no dtype {dtype}; use float64 or complex128")
+        raise DtypeError(
+            f"cannot train {code}: JAX has no dtype {dtype}; use float64 or complex128"
+        )
 
 
 __all__ = ["check_dtype", "first_arrays", "grouped", "hyper_tables", "is_wide", "stored"]

@@ -85,6 +85,7 @@ def jobs_for(
     jobs: list[Job] = []
     for u, todo in work.items():
         unit, live = layout.units[u], layout.live[u]
+        present: Sequence[bool]
         if todo.full:
             present = live
         else:
@@ -144,10 +145,16 @@ def _singles(
     _same_orders(todo, present, codes)
     return [
         Job(
-            u, unit.spec.alone(i), (hyper[i],),
-            Carried((carried.scalars[i],), (carried.moments[i],)), (todo.xs[i],),
-            Given(tuple((gs[i],) for gs in todo.grads), None, None), (i,), (codes[i],), unit.host,
-        )  # fmt: skip
+            u,
+            unit.spec.alone(i),
+            (hyper[i],),
+            Carried((carried.scalars[i],), (carried.moments[i],)),
+            (todo.xs[i],),
+            Given(tuple((gs[i],) for gs in todo.grads), None, None),
+            (i,),
+            (codes[i],),
+            unit.host,
+        )
         for i, ok in enumerate(present)
         if ok
     ]

@@ -1,4 +1,4 @@
-"""A state as a flat mapping from path to arrays, numbers and strings, whatever its packing; and back.
+"""A state as a flat mapping from path to arrays, numbers and strings, and back.
 
 For a parameter at `enc/w`: `enc/w/param`, its dtype and shape; `enc/w/rule`, the rule without its
 numbers; `enc/w/hyperparameters/eta` and so on, the numbers; `enc/w/steps`; `enc/w/frozen`;
@@ -72,9 +72,7 @@ def _entry(box: Box, i: int) -> Iterator[tuple[str, Any]]:
     param, (u, k) = box.layout.params[i], box.layout.where(i)
     unit, arrays = box.layout.units[u], box.arrays[u]
     if any(map(is_traced_type, map(type, arrays))):
-        raise StateError(
-            f"the state of {param.codes[0]} is traced: state_dict needs numbers; call it outside jit"
-        )
+        raise StateError(f"the state of {param.codes[0]} is traced; call state_dict outside jit")
     yield "param", described(param)
     yield "rule", signature(unit.spec.template)
     yield "frozen", param.frozen
@@ -134,7 +132,8 @@ class Reader:
 
     def __init__(self, state: State, found: Mapping[str, Any]) -> None:
         self.box, self.found, self.problems = state._box, found, list[str]()
-        self.used: set[str] = set()
+        self.asked: set[str] = set()
+        self.read: set[str] = set()
         self.aliases: dict[str, str] = {}
         for key, value in found.items():
             prefix, _, last = key.rpartition("/")
@@ -142,7 +141,7 @@ class Reader:
                 self.aliases.update(dict.fromkeys(_texts(value), prefix))
 
     def parameter(self, i: int, places: list[Path]) -> Found | None:
-        """Return what the mapping holds for a parameter; None, and a problem, if it does not fit."""
+        """Return what the mapping holds for a parameter; None, and a problem, if unfit."""
         try:
             return self._parameter(i, list(map(text_of, places)))
         except Problem as problem:
@@ -150,19 +149,20 @@ class Reader:
             return None
 
     def strangers(self) -> None:
-        """Note the entries that no parameter has asked for."""
-        left = sorted(set(self.found) - self.used)
-        names = sorted({_parameter_of(key) for key in left})
-        known = {_parameter_of(key) for key in self.used}
-        self.problems += [f"{name!r} is not in the state" for name in names if name not in known]
-        self.problems += [f"{key!r} is unknown" for key in left if _parameter_of(key) in known]
+        """Note the parameters, and other entries, that the state does not have."""
+        known = {key.removesuffix("/rule") for key in self.found if key.endswith("/rule")}
+        left = {key: _owner(key, known) for key in set(self.found) - self.read}
+        self.problems += [f"{name!r} is not in the state" for name in sorted(known - self.asked)]
+        self.problems += [
+            f"{key!r} is unknown" for key, owner in sorted(left.items()) if owner is None
+        ]
 
     def _parameter(self, i: int, texts: list[str]) -> Found:
         param, (u, k) = self.box.layout.params[i], self.box.layout.where(i)
         unit = self.box.layout.units[u]
         prefix = next((t for t in texts if f"{t}/rule" in self.found), None)
         prefix = self.aliases.get(texts[0], texts[0]) if prefix is None else prefix
-        self.used.update(key for key in self.found if _parameter_of(key) == prefix)
+        self.asked.add(prefix)
         if f"{prefix}/rule" not in self.found:
             raise Problem("missing")
         for name, wanted in (("param", described(param)), ("rule", signature(unit.spec.template))):
@@ -174,7 +174,11 @@ class Reader:
         frozen, steps = self._get(prefix, "frozen"), self._get(prefix, "steps")
         if not isinstance(frozen, bool | np.bool_):
             raise Problem(f"got frozen = {frozen!r}, expected True or False")
-        if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or not 0 <= steps < 2**31:
+        if (
+            isinstance(steps, bool)
+            or not isinstance(steps, int | np.integer)
+            or not 0 <= steps < 2**31
+        ):
             raise Problem(f"got steps = {steps!r}, expected a count")
         names = _names(unit.spec.template, param)
         old = jax.tree.leaves(carried_at(unit, self.box.arrays[u], k)[1])
@@ -188,6 +192,7 @@ class Reader:
         return Found(Kept(rule, int(steps), jax.tree.unflatten(structure, leaves)), bool(frozen))
 
     def _get(self, prefix: str, name: str) -> Any:
+        self.read.add(f"{prefix}/{name}")
         if f"{prefix}/{name}" not in self.found:
             raise Problem(f"{name} is missing")
         return self.found[f"{prefix}/{name}"]
@@ -206,13 +211,11 @@ class Reader:
         return rule
 
 
-def _parameter_of(key: str) -> str:
-    """Return the parameter that a key belongs to."""
-    for mark in ("/hyperparameters/", "/state/"):
-        head, found, _ = key.partition(mark)
-        if found:
-            return head
-    return key.removesuffix("/state").rpartition("/")[0] if not key.endswith("/state") else key[:-6]
+def _owner(key: str, known: set[str]) -> str | None:
+    """Return the parameter that a key belongs to: no path of one begins with that of another."""
+    parts = key.split("/")
+    heads = ("/".join(parts[:n]) for n in range(len(parts)))
+    return next((head for head in heads if head in known), None)
 
 
 def _texts(value: Any) -> list[str]:

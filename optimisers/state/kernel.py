@@ -1,11 +1,12 @@
 """What happens to one unit in one step, as pure functions that can be compiled or inlined.
 
 A pack is computed in rows: small parameters, flattened, padded and stacked to `[rows, WIDTH]`, with
-the rule mapped over the rows. A bundle is computed one array after another. Both run the same `_run`.
+the rule mapped over the rows. A bundle is computed one array after another. Both run `_run`.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -106,7 +107,7 @@ def step_rows(
     """Take one step with a pack that is in rows already."""
     with precision(spec.wide), standard_promotion(spec.dtype):
         tables, arrays, moved, checks = _over_rows(
-            spec, hyper, carried, rows, given, lambda *args: _run(spec, *args, steps=steps)
+            spec, hyper, carried, rows, given, functools.partial(_run, spec, steps=steps)
         )
         first = spec.first
         scalars = tuple(table[first] for table in tables)
@@ -159,7 +160,7 @@ def _over_rows(
 
 
 def ask_unit(spec: Spec, hyper: Any, carried: Carried, xs: Any, given: Given) -> Any:
-    """Answer the next question of a unit: [k] per parameter, or a scalar where it is the model's."""
+    """Answer the next question of a unit: [k], or a scalar where it is the model's."""
     with precision(spec.wide), standard_promotion(spec.dtype):
         if spec.packed:
             grads = tuple(pack(spec, gs) for gs in given.grads)
@@ -179,15 +180,17 @@ def ask_rows(spec: Spec, hyper: Any, carried: Carried, rows: Any, given: Given) 
     """Answer the next question of a pack that is in rows already."""
     with precision(spec.wide), standard_promotion(spec.dtype):
         ask = spec.asks[len(given.answers)]
-        values = _over_rows(
-            spec, hyper, carried, rows, given, lambda *args: _question(spec, *args)
-        )
+        values = _over_rows(spec, hyper, carried, rows, given, lambda *args: _question(spec, *args))
         if ask.scope == "model":
-            return REDUCE[ask.how](values, initial=NEUTRAL[ask.how]).astype(scalar_dtype(spec.dtype))
+            return REDUCE[ask.how](values, initial=NEUTRAL[ask.how]).astype(
+                scalar_dtype(spec.dtype)
+            )
         each = REDUCE[ask.how](values, axis=1)
         segments = getattr(jax.ops, f"segment_{ask.how}")
         k = len(spec.shapes)
-        return segments(each, spec.owner, k, indices_are_sorted=True).astype(scalar_dtype(spec.dtype))
+        return segments(each, spec.owner, k, indices_are_sorted=True).astype(
+            scalar_dtype(spec.dtype)
+        )
 
 
 def _question(spec: Spec, *args: Any) -> Any:

@@ -1,7 +1,7 @@
 """The static part of a state: which parameters there are, where, and in which units they are kept.
 
-No hyper-parameter and no array is in here, so that it can be compared by identity: equal layouts are
-one object as long as one of them lives.
+No hyper-parameter and no array is in here, so that it can be compared by identity: equal layouts
+are one object as long as one of them lives.
 """
 
 from __future__ import annotations
@@ -141,7 +141,9 @@ class Layout:
         """Return the unit that keeps parameter `i`, and its place there."""
         cached: dict[int, tuple[int, int]] | None = self.__dict__.get("_where")
         if cached is None:
-            cached = {p: (u, k) for u, unit in enumerate(self.units) for k, p in enumerate(unit.params)}
+            cached = {
+                p: (u, k) for u, unit in enumerate(self.units) for k, p in enumerate(unit.params)
+            }
             object.__setattr__(self, "_where", cached)
         return cached[i]
 

@@ -145,7 +145,11 @@ def _whole(
     """Return how to fetch all parameters at once, unless some are elsewhere, or on the host."""
     if any(unit.host for unit in layout.units) or not all(p for unit in units for p in unit):
         return None
-    if not units or any(_tied(units, m) for m in matches) or any(-1 in _firsts(unit, m) for unit in units for m in matches):
+    if (
+        not units
+        or any(_tied(units, m) for m in matches)
+        or any(-1 in _firsts(unit, m) for unit in units for m in matches)
+    ):
         return None
     cuts, begin = [], 0
     for u, unit in enumerate(units):

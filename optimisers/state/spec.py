@@ -77,7 +77,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Spec:
-    """The static half of a unit: a pack (rows of a fixed width) or a bundle (arrays as they are)."""
+    """The static half of a unit: a pack (rows of one width) or a bundle (arrays as they are)."""
 
     template: Template
     shapes: tuple[tuple[int, ...], ...]
@@ -236,6 +236,7 @@ def runs_without_gradient(template: Template) -> bool:
     """Tell whether a rule, or a rule inside it, asks whether there is a gradient."""
     parts = [part for _, part in template.parts]
     inner = [t for p in parts for t in (p if isinstance(p, tuple) else (p,))]
-    return asks_of(template.cls).present or any(
+    cls: Any = template.cls
+    return asks_of(cls).present or any(
         runs_without_gradient(t) for t in inner if isinstance(t, Template)
     )

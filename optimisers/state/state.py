@@ -146,9 +146,7 @@ def copied(state: State, layout: Layout | None = None) -> State:
 def checked(state: Any) -> State:
     """Return a state; raise if it is something else."""
     if not isinstance(state, State):
-        raise ArgumentError(
-            f"expected a State from setup(rule, model), got {type(state).__name__}"
-        )
+        raise ArgumentError(f"expected a State from setup(rule, model), got {type(state).__name__}")
     return state
 
 
@@ -245,11 +243,12 @@ def _unflatten(static: tuple[Layout, Path], leaves: Any) -> State:
 
 
 jax.tree_util.register_pytree_with_keys(State, _flatten_with_keys, _unflatten, _flatten)
-optree.register_pytree_node(
+_register: Any = optree.register_pytree_node  # its types ask for a Collection of leaves
+_register(
     State,
     lambda state: (*_flatten(state), None),
     _unflatten,
-    namespace=optree.registry.__GLOBAL_NAMESPACE,  # type: ignore[attr-defined]
+    namespace=optree.registry.__GLOBAL_NAMESPACE,
 )
 
 __all__ = ["Box", "State", "check_arrays", "checked", "copied"]

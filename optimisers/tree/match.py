@@ -1,7 +1,7 @@
 """The parallel walk: which gradient belongs to which parameter, found by name.
 
-The answer is a plan of indices, good for every pair of trees with the same two structures; where the
-trees do not fit, the error names the place. Nothing here looks at an array.
+The answer is a plan of indices, good for every pair of trees with the same two structures; where
+the trees do not fit, the error names the place. Nothing here looks at an array.
 """
 
 from __future__ import annotations
@@ -77,7 +77,12 @@ def _align(
                 f"expected a container with the names {_listed(mine.names)}"
             )
         names = node.names
-        if mine is not None and mine.ordered and node.ordered and _is_plain(mine) != _is_plain(node):
+        if (
+            mine is not None
+            and mine.ordered
+            and node.ordered
+            and _is_plain(mine) != _is_plain(node)
+        ):
             names = (*mine.names[: len(names)], *names[len(mine.names) :])
         for name, slot in zip(names, node.slots, strict=True):
             if slot < 0:

@@ -1,7 +1,7 @@
 """Containers, one level at a time: what they hold, under which names, and how to make another one.
 
-optree flattens whole trees in C++, in a namespace of our own. Classes that only JAX's registry knows
-(Equinox modules, Flax structs, registered dataclasses) are bridged into it when first seen.
+optree flattens whole trees in C++, in a namespace of our own. Classes that only JAX's registry
+knows (Equinox modules, Flax structs, registered dataclasses) are bridged into it when first seen.
 """
 
 from __future__ import annotations
@@ -158,9 +158,7 @@ def kind_of(x: Any) -> Kind | None:
 
 
 def _open_optree(x: Any) -> Level:
-    children, _, names, _ = optree.tree_flatten_one_level(
-        x, none_is_leaf=True, namespace=NAMESPACE
-    )
+    children, _, names, _ = optree.tree_flatten_one_level(x, none_is_leaf=True, namespace=NAMESPACE)
     return Level(children, tuple(names))
 
 
@@ -227,7 +225,7 @@ def _build_jax(x: Any, names: NameTuple, children: list[Any]) -> Any:
 
 
 def _write_jax(x: Any, names: NameTuple, children: Sequence[Any]) -> Any:
-    """Write into a dataclass whose children are its fields and can be set; rebuild anything else."""
+    """Write into a dataclass whose children are fields that can be set; rebuild others."""
     if type(x) in _closed or not _has_fields(x, names):
         return _build_jax(x, names, list(children))
     try:
@@ -243,7 +241,7 @@ def _has_fields(x: Any, names: NameTuple) -> bool:
     # Whoever registers a class with JAX names its children as they like; only the objects tell.
     if not dataclasses.is_dataclass(x):
         return False
-    held = vars(x) if hasattr(x, "__dict__") else {}
+    held: dict[Any, Any] = dict(vars(x)) if hasattr(x, "__dict__") else {}
     return all(held.get(n) is c for n, c in zip(names, open_jax(x).children, strict=True))
 
 

@@ -99,14 +99,16 @@ def step(name: Hashable, dotted: bool) -> str:
     if dotted and isinstance(name, str) and name.isidentifier():
         return f".{name}"
     if isinstance(name, str) and repr(name) == f"'{name}'":
-        return f'["{name}"]'  # nothing in it needs escaping, so that it reads as it is mostly written
+        return (
+            f'["{name}"]'  # nothing in it needs escaping, so that it reads as it is mostly written
+        )
     return f"[{name!r}]"
 
 
 class Refit(NamedTuple):
     """How one container gets its new children: which leaves, and which containers made before."""
 
-    index: int
+    node: int
     kind: Kind
     names: tuple[Hashable, ...]
     leaves: Callable[[Any], tuple[Any, ...]] | None

@@ -12,8 +12,17 @@ from optree import is_namedtuple_class
 
 from ..errors import ArgumentError, StructureError
 from .nodes import (
-    BUILT_IN, DICT, SEQUENCE, Kind, Level, NameTuple, add_kind, attributes, is_plain_type,
-    open_items, open_sequence,
+    BUILT_IN,
+    DICT,
+    SEQUENCE,
+    Kind,
+    Level,
+    NameTuple,
+    add_kind,
+    attributes,
+    is_plain_type,
+    open_items,
+    open_sequence,
 )  # fmt: skip
 
 T = TypeVar("T")

@@ -60,7 +60,7 @@ def matcher(where: Where) -> Callable[[Path, Any], bool]:
     if callable(where):
         return lambda path, x: bool(where(path, x))
     raise ArgumentError(
-        f"cannot select by {type(where).__name__}; give a pattern like \"enc/**\", a compiled "
+        f'cannot select by {type(where).__name__}; give a pattern like "enc/**", a compiled '
         "regular expression, a path, or a function (path, x) -> bool"
     )
 
