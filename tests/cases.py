@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import optimisers.rules as R
+from optimisers.rules.checks import names_of
 from optimisers.rules.rule import Rule
 
 DATA = Path(__file__).parent / "data"
@@ -52,6 +53,7 @@ CASES = [
     Case("Momentum()", trains="Momentum(0.02)"),
     Case("Nesterov()", trains="Nesterov(0.02)"),
     Case("Rprop()", real=True, trains="Rprop(0.1)"),
+    Case("Rprop(0.01, gamma=(0.008, 0.011))", real=True),
     Case("RMSProp()", trains="RMSProp(0.03)"),
     Case("RMSProp(centred=True)", trains="RMSProp(0.01, centred=True)"),
     Case("Adam()", trains="Adam(0.1)"),
@@ -103,6 +105,9 @@ def all_where(**limits: Any) -> Any:
     return pytest.mark.parametrize("case", chosen, ids=lambda case: case.call)
 
 
+WITH_EPSILON = pytest.mark.parametrize(
+    "case", [c for c in CASES if "epsilon" in names_of(c.rule)], ids=lambda case: case.call
+)
 TRAINING = pytest.mark.parametrize(
     "case", [c for c in CASES if c.trains], ids=lambda case: case.trains
 )

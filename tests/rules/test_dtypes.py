@@ -13,9 +13,20 @@ import pytest
 import optimisers
 from optimisers.arrays.numbers import compute_dtype, is_wide, precision
 from optimisers.errors import DtypeError
+from optimisers.rules.rule import start
 
-from ..cases import ALL, DTYPES, REAL_DTYPES, Case, all_where, gradients, make, reference
-from ..loops import trajectory
+from ..cases import (
+    ALL,
+    DTYPES,
+    REAL_DTYPES,
+    WITH_EPSILON,
+    Case,
+    all_where,
+    gradients,
+    make,
+    reference,
+)
+from ..loops import one_step, trajectory
 from ..oracles import follow
 
 # Half a unit in the last place, for each step that was rounded to the parameter's dtype.
@@ -67,6 +78,21 @@ def test_a_zero_gradient_does_nothing_to_a_fresh_state(case: Case, dtype: str) -
     x = np.linspace(-2.0, 2.0, 7).astype(DTYPES[dtype])
     _, after = run(case, {"w": x}, [{"w": np.zeros_like(x)}] * 3)
     np.testing.assert_array_equal(after["w"], x)
+
+
+@WITH_EPSILON
+def test_without_an_epsilon_nothing_is_divided_by_nothing(case: Case) -> None:
+    x = jnp.linspace(-2.0, 2.0, 7)
+    bare = case.rule.adjust(epsilon=0.0)
+
+    def moved(x: Any, g: Any) -> Any:
+        state, first = one_step(bare, start(bare, x), x, g)
+        return one_step(bare, state, first, g)[1]
+
+    after = moved(x, jnp.zeros(7))
+    np.testing.assert_array_equal(after, moved(x, -jnp.zeros(7)))
+    assert bool(jnp.isfinite(after).all())
+    assert bool(jnp.isfinite(jax.jacobian(moved, argnums=(0, 1))(x, jnp.zeros(7))[1]).all())
 
 
 @all_where(decays=True)
