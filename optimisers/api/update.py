@@ -8,13 +8,16 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 from ..arrays import adapter_of
 from ..arrays.ops import copied, is_traced_type, total
 from ..arrays.overlap import overlapping
 from ..errors import AliasError, ArgumentError
 from ..state import Layout, State
-from ..state.engine import Job, Work, answer_questions, check, closed, jobs_for, run
+from ..state.engine import (
+    Job, Work, answer_questions, check, closed, jobs_for, rehearse, run,
+)  # fmt: skip
 from ..state.plan import Plan, located
 from ..state.state import check_arrays, checked
 from ..state.state import copied as copied_state
@@ -144,6 +147,8 @@ def prepared(state: State, model: Any, grads: tuple[Any, ...], tied: str, write:
     jobs = jobs_for(layout, box.arrays, work, write, traced)
     answer_questions(jobs, traced)
     check(jobs, traced)
+    if write and len(jobs) > 1:
+        rehearse(jobs)
     return Call(layout, leaves, plan, jobs, traced, write)
 
 
@@ -214,7 +219,7 @@ def _total(layout: Layout, unit: Any, k: int, parts: Sequence[Any], tied: str) -
 
 def _on_side(unit: Any, g: Any, traced: bool) -> Any:
     """Bring a gradient to where its unit is computed."""
-    if g is None or isinstance(g, jax.core.Tracer):
+    if g is None or isinstance(g, Tracer):
         return g
     if traced:
         return copied(g) if isinstance(g, np.ndarray) else g

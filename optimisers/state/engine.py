@@ -113,9 +113,8 @@ def _whole(
     unit = layout.units[u]
     hyper, carried = opened(unit, arrays)
     codes = layout.codes[u]
-    _same_orders(todo, present, codes)
     full = all(present)
-    xs, grads = todo.xs, todo.grads
+    xs, grads = todo.xs, _heeded(unit.spec, todo, present, codes)
     if unit.host and unit.spec.packed and not traced:
         grads = tuple(host_rows.pack(unit.spec, gs) for gs in grads)
         xs = host_rows.pack(unit.spec, xs)
@@ -142,7 +141,7 @@ def _singles(
     unit = layout.units[u]
     hyper, carried = opened(unit, arrays)
     codes = layout.codes[u]
-    _same_orders(todo, present, codes)
+    grads = _heeded(unit.spec, todo, present, codes)
     return [
         Job(
             u,
@@ -150,7 +149,7 @@ def _singles(
             (hyper[i],),
             Carried((carried.scalars[i],), (carried.moments[i],)),
             (todo.xs[i],),
-            Given(tuple((gs[i],) for gs in todo.grads), None, None),
+            Given(tuple((gs[i],) for gs in grads), None, None),
             (i,),
             (codes[i],),
             unit.host,
@@ -160,11 +159,20 @@ def _singles(
     ]
 
 
-def _same_orders(todo: Work, present: Sequence[bool], codes: Sequence[str]) -> None:
-    for gs in () if todo.full else todo.grads[1:]:
-        for g, ok, code in zip(gs, present, codes, strict=True):
-            if ok and g is None:
-                raise RuleError(f"{code} has a first gradient but not every higher one")
+def _heeded(
+    spec: Spec, todo: Work, present: Sequence[bool], codes: Sequence[str]
+) -> tuple[tuple[Any, ...], ...]:
+    """Return the gradients that a unit's rules are given: each order whole, or not at all.
+
+    A missing higher gradient is an error only for rules that take it.
+    """
+    for n, gs in enumerate(() if todo.full else todo.grads[1:], 1):
+        missing = [code for g, ok, code in zip(gs, present, codes, strict=True) if ok and g is None]
+        if missing and (n > spec.higher or len(missing) == sum(present)):
+            return todo.grads[:n]
+        if missing:
+            raise RuleError(f"{missing[0]} has a first gradient but not every higher one")
+    return todo.grads
 
 
 def opened(unit: Unit, arrays: list[Any]) -> tuple[Any, Carried]:
@@ -281,6 +289,18 @@ def check(jobs: Sequence[Job], traced: bool) -> None:
                 raise NonFiniteError(f"{message}, at {job.codes[bad[0]]}; nothing was changed")
 
 
+def rehearse(jobs: Sequence[Job]) -> None:
+    """Trace programs that have never run, so that a rule that raises does before others have run.
+
+    What is traced here is not traced again.
+    """
+    for job in jobs:
+        program = _program("step", job.spec, job.in_rows, job.give_state, job.give_params)
+        if not program._cache_size():
+            with _where(job):
+                program.eval_shape(job.hyper, job.carried, job.xs, _given(job))
+
+
 def run(job: Job, traced: bool, steps: bool = False) -> tuple[Carried, Any]:
     """Take the step of one job; returns what it carries on, and its parameters or steps."""
     if traced:
@@ -289,7 +309,14 @@ def run(job: Job, traced: bool, steps: bool = False) -> tuple[Carried, Any]:
     what = "steps" if steps else "step"
     program = _program(what, job.spec, job.in_rows, job.give_state, job.give_params)
     with _where(job):
-        carried, params = program(job.hyper, job.carried, job.xs, _given(job))
+        try:
+            carried, params = program(job.hyper, job.carried, job.xs, _given(job))
+        except jax.errors.JaxRuntimeError as error:
+            if "donate" not in str(error) or not (job.give_state or job.give_params):
+                raise
+            # Two arrays are one buffer, as after jax.device_put; XLA notices before it begins.
+            program = _program(what, job.spec, job.in_rows)
+            carried, params = program(job.hyper, job.carried, job.xs, _given(job))
     if job.spec.wide and not x64_enabled():
         carried = jax.tree.map(np.asarray, carried)
     if job.in_rows:
@@ -346,5 +373,5 @@ def _references(arrays: list[Any], i: int) -> int:
 
 
 _ALONE = _references([object()], 0)
-if hasattr(sys, "_is_gil_enabled") and not sys._is_gil_enabled():
+if not getattr(sys, "_is_gil_enabled", lambda: True)():
     _ALONE = -1  # without the lock, counts are estimates: give nothing away

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..arrays.numbers import compute_dtype, precision, scalar_dtype, standard_promotion
+from ..errors import RuleTypeError
 from ..rules.across import COMBINE, NEUTRAL, REDUCE, Question, Replay
 from ..rules.fields import rebuild
 from ..rules.rule import Flow, both, hold, start
@@ -78,10 +79,22 @@ def _run(
     else:
         moved = hold(flow.run, value.astype(x.dtype), x)
     tables, arrays = spec.form.split((hold(flow.run, count + 1, count), new), spec.rule_name)
+    _check_shapes(spec, (*arrays, moved), (*moments, x))
     if given.live is not True:
         tables = hold(given.live, tables, scalars)
         arrays, moved = hold(given.live, arrays, moments), hold(given.live, moved, x)
     return tables, arrays, moved, tuple(jnp.asarray(ok) for ok, _ in replay.required)
+
+
+def _check_shapes(spec: Spec, new: Sequence[Any], old: Sequence[Any]) -> None:
+    """Raise, when a program is traced, where a rule returns a state or step of another shape."""
+    for a, b in zip(new, old, strict=True):
+        if jnp.shape(a) != jnp.shape(b):
+            what = "step" if a is new[-1] else "state"
+            raise RuleTypeError(
+                f"{spec.rule_name}.apply returned a {what} that turns shape {list(jnp.shape(b))} "
+                f"into {list(jnp.shape(a))}"
+            )
 
 
 def _gradient(g: Any, dtype: Any, present: Any) -> Any:

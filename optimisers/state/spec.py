@@ -18,7 +18,7 @@ from ..arrays.numbers import compute_dtype, is_wide, precision, scalar_dtype, st
 from ..errors import RuleTypeError
 from ..rules.across import Ask, Question, Replay
 from ..rules.fields import Template, rebuild
-from ..rules.rule import Flow, asks_of, start
+from ..rules.rule import Flow, Wrapper, asks_of, start
 
 WIDTH = 16  # elements in a row of a pack: few enough to pad little, enough for vector instructions
 PROBE = (3, 5)  # an odd shape, so that arrays like x and scalars can be told apart
@@ -131,6 +131,11 @@ class Spec:
         return runs_without_gradient(self.template)
 
     @functools.cached_property
+    def higher(self) -> float:
+        """How many higher gradients the rule takes at most."""
+        return higher_of(self.template)
+
+    @functools.cached_property
     def rows(self) -> tuple[int, ...]:
         """How many rows of a pack each parameter takes; an empty one takes one, for its scalars."""
         return tuple(max(1, -(-math.prod(shape) // WIDTH)) for shape in self.shapes)
@@ -231,12 +236,22 @@ def discovered(
                 return tuple(asks), tuple(messages)
 
 
+def _inner(template: Template) -> list[Template]:
+    parts = [part for _, part in template.parts]
+    inner = [t for p in parts for t in (p if isinstance(p, tuple) else (p,))]
+    return [t for t in inner if isinstance(t, Template)]
+
+
 @functools.lru_cache(maxsize=1024)
 def runs_without_gradient(template: Template) -> bool:
     """Tell whether a rule, or a rule inside it, asks whether there is a gradient."""
-    parts = [part for _, part in template.parts]
-    inner = [t for p in parts for t in (p if isinstance(p, tuple) else (p,))]
     cls: Any = template.cls
-    return asks_of(cls).present or any(
-        runs_without_gradient(t) for t in inner if isinstance(t, Template)
-    )
+    return asks_of(cls).present or any(map(runs_without_gradient, _inner(template)))
+
+
+@functools.lru_cache(maxsize=1024)
+def higher_of(template: Template) -> float:
+    """Return how many higher gradients a rule takes at most, or a rule inside it."""
+    cls: Any = template.cls
+    own = 0 if issubclass(cls, Wrapper) else asks_of(cls).most  # a wrapper passes on what there is
+    return max([own, *map(higher_of, _inner(template))])
