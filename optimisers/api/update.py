@@ -16,7 +16,7 @@ from ..arrays.overlap import overlapping
 from ..errors import AliasError, ArgumentError
 from ..state import Layout, State
 from ..state.engine import (
-    Job, Work, answer_questions, check, closed, jobs_for, rehearse, run,
+    Job, Work, answer_questions, check, closed, jobs_for, keep_shared, rehearse, run,
 )  # fmt: skip
 from ..state.plan import Plan, located
 from ..state.state import check_arrays, checked
@@ -122,8 +122,10 @@ def _stepped(
     target = state if write else copied_state(state)
     for job, carried, _ in results:
         closed(layout.units[job.unit], target._box.arrays[job.unit], job, carried)
-    if write and all(map(is_, leaves, new_leaves)):
-        return target, model
+    if write:
+        target._box.placed = tuple(map(id, new_leaves))
+        if all(map(is_, leaves, new_leaves)):
+            return target, model
     return target, rebuild(model, plan.program, new_leaves, write)
 
 
@@ -149,6 +151,8 @@ def prepared(state: State, model: Any, grads: tuple[Any, ...], tied: str, write:
     check(jobs, traced)
     if write and len(jobs) > 1:
         rehearse(jobs)
+        if box.placed != tuple(map(id, leaves)):  # what we placed ourselves shares nothing
+            keep_shared(jobs)
     return Call(layout, leaves, plan, jobs, traced, write)
 
 

@@ -301,6 +301,25 @@ def rehearse(jobs: Sequence[Job]) -> None:
                 program.eval_shape(job.hyper, job.carried, job.xs, _given(job))
 
 
+def keep_shared(jobs: Sequence[Job]) -> None:
+    """Give away no buffer that two jobs use: arrays made by jax.device_put may share one."""
+    users: dict[Any, set[int]] = {}
+    for n, job in enumerate(jobs):
+        for x in () if job.host else (*job.xs, *(g for gs in job.given.grads for g in gs)):
+            if isinstance(x, jax.Array) and x.size:
+                users.setdefault(_buffer(x), set()).add(n)
+    for sharing in users.values():
+        for n in sharing if len(sharing) > 1 else ():
+            jobs[n].give_params = False
+
+
+def _buffer(x: Any) -> Any:
+    try:
+        return x.unsafe_buffer_pointer()
+    except (ValueError, RuntimeError):  # an array on several devices
+        return id(x), "object"
+
+
 def run(job: Job, traced: bool, steps: bool = False) -> tuple[Carried, Any]:
     """Take the step of one job; returns what it carries on, and its parameters or steps."""
     if traced:

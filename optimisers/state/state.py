@@ -8,6 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 import optree
+from jax.core import Tracer
+from optree.registry import __GLOBAL_NAMESPACE as GLOBAL_NAMESPACE
 
 from ..errors import ArgumentError, StateError
 from ..rules.reading import check_pickles, numbers_in_force
@@ -18,12 +20,16 @@ from .show import shown
 
 
 class Box:
-    """What all views of one state share: the layout, and for each unit its list of arrays."""
+    """What all views of one state share: the layout, and for each unit its list of arrays.
 
-    __slots__ = ("arrays", "layout")
+    placed: the identities of the leaves that the last `update_` put into the model.
+    """
+
+    __slots__ = ("arrays", "layout", "placed")
 
     def __init__(self, layout: Layout, arrays: list[list[Any]]) -> None:
         self.layout, self.arrays = layout, arrays
+        self.placed: tuple[int, ...] = ()
 
     def rule(self, i: int) -> Any:
         """Return the rule of parameter `i`, with the numbers in force."""
@@ -170,7 +176,7 @@ def check_arrays(layout: Layout, arrays: Sequence[Sequence[Any]]) -> None:
                 "call update outside jit, or set jax_enable_x64"
             )
         for a in held:
-            if isinstance(a, jax.Array) and not isinstance(a, jax.core.Tracer) and a.is_deleted():
+            if isinstance(a, jax.Array) and not isinstance(a, Tracer) and a.is_deleted():
                 raise StateError(
                     f"the state of {layout.params[unit.params[0]].codes[0]} was given away "
                     "(donated or deleted); use the state that the last call returned"
@@ -248,7 +254,7 @@ _register(
     State,
     lambda state: (*_flatten(state), None),
     _unflatten,
-    namespace=optree.registry.__GLOBAL_NAMESPACE,
+    namespace=GLOBAL_NAMESPACE,
 )
 
 __all__ = ["Box", "State", "check_arrays", "checked", "copied"]
