@@ -47,6 +47,8 @@ def write(file: str | os.PathLike[str], found: Mapping[str, Any]) -> None:
     text = json.dumps(head, sort_keys=True)
     metadata = {"format": FORMAT, "head": text, "checksum": _checksum(text, stored)}
     path = Path(os.path.realpath(file))  # a link stays a link
+    if path.exists() and not path.is_file():
+        raise OSError(f"cannot write {file}: it is not a regular file")
     part = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
     try:
         try:
@@ -139,9 +141,9 @@ def _json(value: Any) -> Any:
 def _checksum(text: str, stored: Mapping[str, Any]) -> str:
     digest = hashlib.blake2b(text.encode(), digest_size=32)
     for key in sorted(stored):
-        a = stored[key]
+        a: Any = np.ascontiguousarray(stored[key])
         digest.update(f"\n{key} {a.dtype.str} {a.shape} ".encode())
-        digest.update(memoryview(np.ascontiguousarray(a).reshape(-1).view(np.uint8)))
+        digest.update(a.reshape(-1).view(np.uint8))
     return digest.hexdigest()
 
 

@@ -149,7 +149,9 @@ def _cut_like(unit: Unit, xs: Sequence[Any]) -> Carried | None:
         leaves = jax.tree.leaves(struct_of(spec.template, spec.dtype, shape))
         slots = zip(leaves, spec.form.slots, strict=True)
         moments.append(
-            tuple(x.sharding if s.shape == shape else None for s, slot in slots if slot.table is None)
+            tuple(
+                x.sharding if s.shape == shape else None for s, slot in slots if slot.table is None
+            )
         )
     return Carried(tuple((None,) * len(spec.form.tables) for _ in xs), tuple(moments))
 

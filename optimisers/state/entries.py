@@ -165,31 +165,36 @@ class Reader:
         self.asked.add(prefix)
         if f"{prefix}/rule" not in self.found:
             raise Problem("missing")
-        for name, wanted in (("param", described(param)), ("rule", signature(unit.spec.template))):
+        template = unit.spec.template
+        for name, wanted in (("param", described(param)), ("rule", signature(template))):
             if (got := self._get(prefix, name)) != wanted:
                 raise Problem(f"got {got}, expected {wanted}")
-        tied = _texts(self.found.get(f"{prefix}/tied", "[]")) or [prefix]
+        self._check_ties(prefix, texts)
+        names = _names(template, param)
+        old = jax.tree.leaves(carried_at(unit, self.box.arrays[u], k)[1])
+        leaves = [
+            _array(self._get(prefix, name), name, np.shape(a), slot.dtype, a)
+            for name, a, slot in zip(names, old, unit.spec.form.slots[1:], strict=True)
+        ]
+        structure = jax.tree.structure(struct_of(template, param.dtype, param.shape)[1])
+        steps, frozen = self._flags(prefix)
+        state = jax.tree.unflatten(structure, leaves)
+        return Found(Kept(self._rule(template, prefix), steps, state), frozen)
+
+    def _check_ties(self, prefix: str, texts: list[str]) -> None:
+        tied = _texts(self.found.get(f"{prefix}/tied", json.dumps([prefix])))
+        self.read.add(f"{prefix}/tied")
         if set(tied) != set(texts):
             raise Problem(f"got one parameter at {_listed(tied)}, expected at {_listed(texts)}")
+
+    def _flags(self, prefix: str) -> tuple[int, bool]:
         frozen, steps = self._get(prefix, "frozen"), self._get(prefix, "steps")
         if not isinstance(frozen, bool | np.bool_):
             raise Problem(f"got frozen = {frozen!r}, expected True or False")
-        if (
-            isinstance(steps, bool)
-            or not isinstance(steps, int | np.integer)
-            or not 0 <= steps < 2**31
-        ):
+        whole = isinstance(steps, int | np.integer) and not isinstance(steps, bool)
+        if not whole or not 0 <= steps < 2**31:
             raise Problem(f"got steps = {steps!r}, expected a count")
-        names = _names(unit.spec.template, param)
-        old = jax.tree.leaves(carried_at(unit, self.box.arrays[u], k)[1])
-        slots = unit.spec.form.slots[1:]
-        leaves = [
-            _array(self._get(prefix, name), name, np.shape(a), slot.dtype, a)
-            for name, a, slot in zip(names, old, slots, strict=True)
-        ]
-        structure = jax.tree.structure(struct_of(unit.spec.template, param.dtype, param.shape)[1])
-        rule = self._rule(unit.spec.template, prefix)
-        return Found(Kept(rule, int(steps), jax.tree.unflatten(structure, leaves)), bool(frozen))
+        return int(steps), bool(frozen)
 
     def _get(self, prefix: str, name: str) -> Any:
         self.read.add(f"{prefix}/{name}")
@@ -227,7 +232,7 @@ def _texts(value: Any) -> list[str]:
 
 
 def _listed(texts: list[str]) -> str:
-    return " and ".join(map(repr, sorted(texts)))
+    return " and ".join(map(repr, sorted(texts))) or "nothing"
 
 
 def _array(value: Any, name: str, shape: tuple[int, ...], dtype: str, like: Any) -> Any:
