@@ -83,7 +83,8 @@ def _chooser(rules: Any, found: Sequence[Found], model: Any) -> Callable[[Path, 
         return _by_pattern(rules, found)
     if isinstance(rules, Rule | type) or not callable(rules):
         check_rule(rules, model)
-        return lambda path, x: rules
+        same: Any = rules
+        return lambda path, x: same
     return _by_function(rules)
 
 

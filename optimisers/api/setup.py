@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 from ..arrays import describe
 from ..arrays.ops import copied, is_traced_type
@@ -141,7 +142,7 @@ def _placed(found: Sequence[Found]) -> list[Place]:
 
 
 def _where(x: Any) -> tuple[Any, bool]:
-    if not isinstance(x, jax.Array) or isinstance(x, jax.core.Tracer):
+    if not isinstance(x, jax.Array) or isinstance(x, Tracer):
         return None, False
     sharding: Any = x.sharding
     if len(sharding.device_set) == 1:

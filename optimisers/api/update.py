@@ -16,7 +16,15 @@ from ..arrays.overlap import overlapping
 from ..errors import AliasError, ArgumentError
 from ..state import Layout, State
 from ..state.engine import (
-    Job, Work, answer_questions, check, closed, jobs_for, keep_shared, rehearse, run,
+    Job,
+    Work,
+    answer_questions,
+    check,
+    closed,
+    jobs_for,
+    keep_shared,
+    rehearse,
+    run,
 )  # fmt: skip
 from ..state.plan import Plan, located
 from ..state.state import check_arrays, checked
@@ -260,15 +268,16 @@ def _placed(
 ) -> list[Any]:  # fmt: skip
     """Put each result at every place of its parameter, in the parameter's own kind of array."""
     new = list(leaves)
+    if not traced:
+        # JAX may still be reading host memory: what the caller is free to overwrite once we return,
+        # and what we are about to write, if one parameter is the gradient of another.
+        jax.block_until_ready([params for job, _, params in results if _reads_host(job)])
     for job, _, params in results:
         unit = layout.units[job.unit]
         if plan.whole is not None and job.quick:
             for i, value in zip(plan.whole.firsts[job.unit], params):  # noqa: B905 - hot
                 new[i] = value
             continue
-        if not traced and any(isinstance(g, np.ndarray) for gs in job.given.grads for g in gs):
-            # JAX may still be reading memory that the caller is free to overwrite once we return.
-            jax.block_until_ready(params)
         for at in job.movable:
             value, places = params[at], plan.places[unit.params[job.members[at]]]
             if not places:
@@ -280,6 +289,10 @@ def _placed(
                 continue
             _place_on_host(new, leaves, places, np.asarray(value), write)
     return new
+
+
+def _reads_host(job: Job) -> bool:
+    return not job.quick and any(isinstance(g, np.ndarray) for gs in job.given.grads for g in gs)
 
 
 def _place_on_host(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import autograd.numpy as anp
+import autograd.numpy
 import numpy as np
 
 from .numbers import is_complex
 from .numpy_ import NumPyAdapter
+
+anp: Any = autograd.numpy  # made at import time, so that no type checker can see into it
 
 
 class AutogradAdapter(NumPyAdapter):

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from .numbers import is_complex
 
@@ -20,7 +21,7 @@ class JaxAdapter:
 
     def is_array_type(self, cls: type) -> bool:
         """Arrays, tracers, and what JAX hands out in the place of a gradient."""
-        return issubclass(cls, jax.Array | jax.core.Tracer) or cls.__name__ in (
+        return issubclass(cls, jax.Array | Tracer) or cls.__name__ in (
             "SymbolicZero",
             "BCOO",
             "BCSR",
@@ -62,7 +63,7 @@ class JaxAdapter:
 
     def like(self, x: Any, value: Any) -> Any:
         """Return a JAX array where `x` is."""
-        if isinstance(x, jax.core.Tracer):
+        if isinstance(x, Tracer):
             return jnp.asarray(value, dtype=x.dtype)
         return jax.device_put(jnp.asarray(value, dtype=x.dtype), x.sharding)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 from .numbers import compute_dtype, is_wide, precision
 
@@ -36,7 +37,7 @@ def _add(parts: tuple[Any, ...], dtype: str) -> Any:
 
 def is_traced_type(cls: type) -> bool:
     """Tell whether objects of a class are tracers of a JAX transformation."""
-    return issubclass(cls, jax.core.Tracer)
+    return issubclass(cls, Tracer)
 
 
 def copied(x: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -56,7 +57,7 @@ class AccumGrad(Rule):
 
     n: int = dynamic_field()
     elementwise: ClassVar[bool] = True
-    limits: ClassVar[dict[str, tuple[float, float]]] = {"n": (1.0, float("inf"))}
+    limits: ClassVar[Mapping[str, tuple[float, float]]] = {"n": (1.0, float("inf"))}
 
     def __post_init__(self) -> None:
         super().__post_init__()

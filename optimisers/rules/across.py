@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
 from ..errors import NonFiniteError
 
@@ -66,7 +66,7 @@ class Across:
 
     def require(self, ok: Any, message: str) -> None:
         """Insist on `ok`; on concrete arrays `message` is raised before anything is written."""
-        if not isinstance(ok, jax.core.Tracer) and not bool(ok):
+        if not isinstance(ok, Tracer) and not bool(ok):
             raise NonFiniteError(message)
 
     def under(self, owner: str, running: Any) -> Across:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+from jax.core import Tracer
 
 from ..errors import StateError
 from .fields import fields_of
@@ -57,6 +58,6 @@ def check_pickles(rule: Rule, code: str) -> None:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer):
+    if isinstance(value, jax.Array) and not isinstance(value, Tracer):
         return float(str(value)) if value.dtype == jax.numpy.float32 else float(value)
     return value

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from ..arrays.numbers import is_wide, precision
 from ..errors import RuleError, RuleTypeError
@@ -102,5 +102,5 @@ class Rprop(Rule):
             fresh = jnp.clip(now, *(jnp.asarray(bound, h.dtype) for bound in self.gamma))
             scaled = jnp.where(was > 0, h * (now / jnp.where(was > 0, was, 1)), fresh)
             # A 64-bit state is kept in NumPy arrays where JAX's x64 mode is off.
-            keep = isinstance(h, np.ndarray) and not isinstance(scaled, jax.core.Tracer)
+            keep = isinstance(h, np.ndarray) and not isinstance(scaled, Tracer)
             return g, np.asarray(scaled) if keep else scaled
