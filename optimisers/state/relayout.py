@@ -94,12 +94,13 @@ def count_at(unit: Unit, arrays: list[Any], k: int) -> Any:
 
 def state_at(unit: Unit, arrays: list[Any], k: int) -> Any:
     """Return the state of parameter `k` of a unit, in arrays that are nobody else's memory."""
+    # The last array is one of the moments, if there are any: they live where the parameters do.
     held = [a for a in arrays[unit.hypers :] if isinstance(a, jax.Array)]
 
     def own(a: Any) -> Any:
         if not isinstance(a, np.ndarray | np.generic):
             return a
-        return jax.device_put(np.array(a), held[0].sharding) if held else np.array(a)
+        return jax.device_put(np.array(a), held[-1].sharding) if held else np.array(a)
 
     return jax.tree.map(own, carried_at(unit, arrays, k)[1])
 
