@@ -64,6 +64,11 @@ def thaw(state: State, where: Where = None) -> State:
     Raises:
         StructureError: the pattern selects nothing.
         ArgumentError: the first argument is not a state.
+
+    Examples:
+        >>> state = freeze(setup(Descent(0.1), {"enc": np.ones(3), "dec": np.ones(3)}))
+        >>> thaw(state, "dec")["dec"].frozen
+        False
     """
     return _set_frozen(copied(checked(state)), where, False)
 

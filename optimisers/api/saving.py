@@ -104,6 +104,9 @@ def save(file: str | PathLike[str], state: State) -> None:
             safetensors, with a checksum.
         state: the whole, or a part of it.
 
+    Returns:
+        Nothing; the file is there when it returns.
+
     Raises:
         MissingLibraryError: safetensors is not installed.
         OSError: the file cannot be written; what was there is still there.
@@ -137,5 +140,12 @@ def load(file: str | PathLike[str], state: State, strict: bool = True) -> State:
         MissingLibraryError: safetensors is not installed.
         StateError: the file is cut short, damaged, or of another kind; or it does not fit.
         OSError: the file cannot be read.
+
+    Examples:
+        >>> import os, tempfile
+        >>> file = os.path.join(tempfile.mkdtemp(), "state.safetensors")
+        >>> save(file, setup(Descent(0.5), {"w": np.ones(3)}))
+        >>> load(file, setup(Descent(0.1), {"w": np.ones(3)}))["w"].rule
+        Descent(eta=0.5)
     """
     return load_state_dict(checked(state), files.read(file), strict)

@@ -22,6 +22,9 @@ def summary(state: State) -> None:
     Args:
         state: the whole, or a part of it.
 
+    Returns:
+        Nothing; the table is printed.
+
     Raises:
         ArgumentError: the argument is not a state.
 
