@@ -13,6 +13,7 @@ from .layout import Layout
 from .spec import struct_of
 
 MOST_LINES = 40
+WIDEST = 110
 
 
 def shown(layout: Layout, at: Path, rule: Callable[[int], Any]) -> str:
@@ -47,7 +48,8 @@ def _line(layout: Layout, at: Path, path: Path, cls: str, rule: Callable[[int], 
         marks += f", tied at {len(param.paths)} places"
     array = f"{param.dtype}{list(param.shape)}"
     text = f"{indent}{name}{array} {_brief(rule(i))} {_plain(jax.tree.map(describe, struct))}"
-    return text[: 110 - len(marks)] + marks
+    most = WIDEST - len(marks)
+    return (text if len(text) <= most else f"{text[: most - 3]}...") + marks
 
 
 def _brief(rule: Any) -> str:
