@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint
 import pytest
 import safetensors.numpy
 from hypothesis import given
@@ -221,7 +222,6 @@ def test_links_and_modes_are_kept(file: Path) -> None:
 
 
 def test_orbax_takes_the_state_as_it_is(tmp_path: Path) -> None:
-    orbax = pytest.importorskip("orbax.checkpoint")
     model = {
         "a": jnp.linspace(0, 1, 5), "b": {"c": jnp.ones((140, 130))}, "n": np.ones(3), "d": 3,
     }  # fmt: skip
@@ -230,7 +230,7 @@ def test_orbax_takes_the_state_as_it_is(tmp_path: Path) -> None:
     for i in range(3):
         state, model = update(state, model, grads_like(model, i))
     state = adjust(state, 0.5)
-    with orbax.StandardCheckpointer() as checkpointer:
+    with orbax.checkpoint.StandardCheckpointer() as checkpointer:
         checkpointer.save(tmp_path / "state", state)
         checkpointer.wait_until_finished()
         found = checkpointer.restore(tmp_path / "state", setup(rule, model))
