@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..arrays.numbers import is_wide, precision, scalar_dtype, x64_enabled
@@ -120,8 +122,6 @@ def hyper_tables(unit: Unit, rules: Sequence[Rule] | Mapping[int, Rule]) -> list
 
 
 def _stacked(dtype: Any, table: Any) -> Any:
-    import jax.numpy as jnp
-
     if table and isinstance(table[0], list):
         return jnp.stack([_stacked(dtype, row) for row in table])
     return jnp.stack([jnp.asarray(v, dtype=dtype) for v in table])
@@ -134,7 +134,7 @@ def first_arrays(unit: Unit, hypers: list[Any], xs: Sequence[Any], traced: bool)
     if traced:
         carried = init_unit(spec, hyper, xs)
     else:
-        with precision(spec.wide):
+        with precision(spec.wide), jax.ensure_compile_time_eval():
             carried = _init(spec, _cut_like(unit, xs))(hyper, xs)
     return stored(unit, [*hypers, *jax.tree.leaves(carried)], traced)
 
@@ -171,10 +171,10 @@ def stored(unit: Unit, arrays: list[Any], traced: bool) -> list[Any]:
         return arrays
     if unit.spec.wide and not x64_enabled():
         return [np.asarray(a) for a in arrays]
-    if unit.host:
-        with on_cpu():
-            return [a if isinstance(a, jax.Array) else jax.device_put(a, _home()) for a in arrays]
-    return [a if isinstance(a, jax.Array) else jax.numpy.asarray(a) for a in arrays]
+    # Also within somebody's trace: what is concrete stays so.
+    with jax.ensure_compile_time_eval(), on_cpu() if unit.host else nullcontext():
+        put = functools.partial(jax.device_put, device=_home()) if unit.host else jnp.asarray
+        return [a if isinstance(a, jax.Array) else put(a) for a in arrays]
 
 
 def _home() -> Any:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..arrays.numbers import precision, x64_enabled
-from ..arrays.ops import on_cpu
+from ..arrays.ops import concretely, on_cpu
 from ..errors import NonFiniteError, RuleError
 from ..rules.across import COMBINE, Ask
 from . import rows as host_rows
@@ -238,7 +238,7 @@ def _combine(parts: Sequence[Any], how: str, job: Job, traced: bool) -> Any:
     if traced:
         return functools.reduce(COMBINE[how], [jnp.asarray(p).astype(dtype) for p in parts])
     with precision(any(str(p.dtype) == "float64" for p in parts)):
-        return _combined(how, str(dtype))(tuple(parts))
+        return concretely(_combined(how, str(dtype)), tuple(parts))
 
 
 @functools.cache
@@ -257,7 +257,8 @@ def _asked(job: Job, traced: bool) -> Any:
     if traced:
         return ask_unit(job.spec, job.hyper, job.carried, job.xs, _flags(given))
     with _where(job):
-        return _program("ask", job.spec, job.in_rows)(job.hyper, job.carried, job.xs, given)
+        program = _program("ask", job.spec, job.in_rows)
+        return concretely(program, job.hyper, job.carried, job.xs, given)
 
 
 def _given(job: Job) -> Given:
@@ -280,9 +281,8 @@ def check(jobs: Sequence[Job], traced: bool) -> None:
         if not job.spec.requires:
             continue
         with _where(job):
-            checks = _program("check", job.spec, job.in_rows)(
-                job.hyper, job.carried, job.xs, _given(job)
-            )
+            program = _program("check", job.spec, job.in_rows)
+            checks = concretely(program, job.hyper, job.carried, job.xs, _given(job))
         for message, ok in zip(job.spec.requires, checks, strict=True):
             bad = np.flatnonzero(~np.asarray(ok))
             if bad.size:
@@ -329,13 +329,13 @@ def run(job: Job, traced: bool, steps: bool = False) -> tuple[Carried, Any]:
     program = _program(what, job.spec, job.in_rows, job.give_state, job.give_params)
     with _where(job):
         try:
-            carried, params = program(job.hyper, job.carried, job.xs, _given(job))
+            carried, params = concretely(program, job.hyper, job.carried, job.xs, _given(job))
         except jax.errors.JaxRuntimeError as error:
             if "donate" not in str(error) or not (job.give_state or job.give_params):
                 raise
             # Two arrays are one buffer, as after jax.device_put; XLA notices before it begins.
             program = _program(what, job.spec, job.in_rows)
-            carried, params = program(job.hyper, job.carried, job.xs, _given(job))
+            carried, params = concretely(program, job.hyper, job.carried, job.xs, _given(job))
     if job.spec.wide and not x64_enabled():
         carried = jax.tree.map(np.asarray, carried)
     if job.in_rows:

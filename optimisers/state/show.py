@@ -47,14 +47,18 @@ def _line(layout: Layout, at: Path, path: Path, cls: str, rule: Callable[[int], 
     if len(param.paths) > 1:
         marks += f", tied at {len(param.paths)} places"
     array = f"{param.dtype}{list(param.shape)}"
-    text = f"{indent}{name}{array} {_brief(rule(i))} {_plain(jax.tree.map(describe, struct))}"
+    text = f"{indent}{name}{array} {_brief(rule, i)} {_plain(jax.tree.map(describe, struct))}"
     most = WIDEST - len(marks)
     return (text if len(text) <= most else f"{text[: most - 3]}...") + marks
 
 
-def _brief(rule: Any) -> str:
-    text = repr(rule)
-    return text if len(text) <= 60 else f"{type(rule).__name__}(...)"
+def _brief(rule: Callable[[int], Any], i: int) -> str:
+    try:
+        found = rule(i)
+    except (AttributeError, IndexError, TypeError, ValueError):
+        return "(no numbers: its arrays were mapped to something else)"
+    text = repr(found)
+    return text if len(text) <= 60 else f"{type(found).__name__}(...)"
 
 
 def _plain(state: Any) -> str:
