@@ -27,7 +27,12 @@ def total(parts: Sequence[Any], dtype: str) -> Any:
     # Host memory is copied: the sum may be taken later than its owner believes.
     own = tuple(copied(part) if isinstance(part, np.ndarray) else part for part in parts)
     with precision(is_wide(dtype)):
-        return concretely(_add, own, str(compute_dtype(dtype)))
+        try:
+            return concretely(_add, own, str(compute_dtype(dtype)))
+        except ValueError as error:
+            if "incompatible devices" not in str(error):
+                raise
+            return _add(tuple(map(copied, own)), str(compute_dtype(dtype)))
 
 
 @functools.partial(jax.jit, static_argnums=1)

@@ -238,7 +238,13 @@ def _combine(parts: Sequence[Any], how: str, job: Job, traced: bool) -> Any:
     if traced:
         return functools.reduce(COMBINE[how], [jnp.asarray(p).astype(dtype) for p in parts])
     with precision(any(str(p.dtype) == "float64" for p in parts)):
-        return concretely(_combined(how, str(dtype)), tuple(parts))
+        program = _combined(how, str(dtype))
+        try:
+            return concretely(program, tuple(parts))
+        except ValueError as error:
+            if not _is_of_devices(error):
+                raise
+            return concretely(program, tuple(map(np.asarray, parts)))
 
 
 @functools.cache
@@ -253,12 +259,9 @@ def _combined(how: str, dtype: str) -> Any:
 
 
 def _asked(job: Job, traced: bool) -> Any:
-    given = _given(job)
     if traced:
-        return ask_unit(job.spec, job.hyper, job.carried, job.xs, _flags(given))
-    with _where(job):
-        program = _program("ask", job.spec, job.in_rows)
-        return concretely(program, job.hyper, job.carried, job.xs, given)
+        return ask_unit(job.spec, job.hyper, job.carried, job.xs, _flags(_given(job)))
+    return _called(job, "ask")
 
 
 def _given(job: Job) -> Given:
@@ -280,9 +283,7 @@ def check(jobs: Sequence[Job], traced: bool) -> None:
     for job in jobs:
         if not job.spec.requires:
             continue
-        with _where(job):
-            program = _program("check", job.spec, job.in_rows)
-            checks = concretely(program, job.hyper, job.carried, job.xs, _given(job))
+        checks = _called(job, "check")
         for message, ok in zip(job.spec.requires, checks, strict=True):
             bad = np.flatnonzero(~np.asarray(ok))
             if bad.size:
@@ -325,22 +326,46 @@ def run(job: Job, traced: bool, steps: bool = False) -> tuple[Carried, Any]:
     if traced:
         out = step_unit(job.spec, job.hyper, job.carried, job.xs, _flags(_given(job)), steps)
         return out.carried, out.params
-    what = "steps" if steps else "step"
-    program = _program(what, job.spec, job.in_rows, job.give_state, job.give_params)
-    with _where(job):
-        try:
-            carried, params = concretely(program, job.hyper, job.carried, job.xs, _given(job))
-        except jax.errors.JaxRuntimeError as error:
-            if "donate" not in str(error) or not (job.give_state or job.give_params):
-                raise
-            # Two arrays are one buffer, as after jax.device_put; XLA notices before it begins.
-            program = _program(what, job.spec, job.in_rows)
-            carried, params = concretely(program, job.hyper, job.carried, job.xs, _given(job))
+    carried, params = _called(job, "steps" if steps else "step", job.give_state, job.give_params)
     if job.spec.wide and not x64_enabled():
         carried = jax.tree.map(np.asarray, carried)
     if job.in_rows:
         params = host_rows.unpack(job.spec, np.asarray(params))
     return carried, params
+
+
+def _called(job: Job, what: str, give_state: bool = False, give_params: bool = False) -> Any:
+    """Call a program with a job's arrays; mend what only the call itself can notice."""
+    program = _program(what, job.spec, job.in_rows, give_state, give_params)
+    with _where(job):
+        try:
+            return concretely(program, job.hyper, job.carried, job.xs, _given(job))
+        except jax.errors.JaxRuntimeError as error:
+            if "donate" not in str(error) or not (give_state or give_params):
+                raise
+            # Two arrays are one buffer, as after jax.device_put; XLA notices before it begins.
+            program = _program(what, job.spec, job.in_rows)
+        except ValueError as error:
+            if not _is_of_devices(error):
+                raise
+            _bring_home(job)  # asking each array for its device in every step would cost more
+        return concretely(program, job.hyper, job.carried, job.xs, _given(job))
+
+
+def _is_of_devices(error: ValueError) -> bool:
+    return "incompatible devices" in str(error)
+
+
+def _bring_home(job: Job) -> None:
+    """Move gradients to where their parameters are, and a unit's state along."""
+    homes = [getattr(x, "sharding", None) for x in job.xs]
+    grads = tuple(
+        tuple(jax.device_put(g, home) for g, home in zip(gs, homes, strict=True))
+        for gs in job.given.grads
+    )
+    job.given = job.given._replace(grads=grads)
+    if len(homes[0].device_set) == 1:
+        job.hyper, job.carried = jax.device_put((job.hyper, job.carried), homes[0])
 
 
 def _where(job: Job) -> ExitStack:
