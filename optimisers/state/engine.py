@@ -238,13 +238,9 @@ def _combine(parts: Sequence[Any], how: str, job: Job, traced: bool) -> Any:
     if traced:
         return functools.reduce(COMBINE[how], [jnp.asarray(p).astype(dtype) for p in parts])
     with precision(any(str(p.dtype) == "float64" for p in parts)):
-        program = _combined(how, str(dtype))
-        try:
-            return concretely(program, tuple(parts))
-        except ValueError as error:
-            if not _is_of_devices(error):
-                raise
-            return concretely(program, tuple(map(np.asarray, parts)))
+        if len({getattr(p, "sharding", None) for p in parts}) > 1:
+            parts = list(map(np.asarray, parts))  # or the answer would draw all to one device
+        return concretely(_combined(how, str(dtype)), tuple(parts))
 
 
 @functools.cache
@@ -327,6 +323,8 @@ def run(job: Job, traced: bool, steps: bool = False) -> tuple[Carried, Any]:
         out = step_unit(job.spec, job.hyper, job.carried, job.xs, _flags(_given(job)), steps)
         return out.carried, out.params
     carried, params = _called(job, "steps" if steps else "step", job.give_state, job.give_params)
+    if not job.host:
+        carried, params = _kept_home(job, carried, params)
     if job.spec.wide and not x64_enabled():
         carried = jax.tree.map(np.asarray, carried)
     if job.in_rows:
@@ -366,6 +364,18 @@ def _bring_home(job: Job) -> None:
     job.given = job.given._replace(grads=grads)
     if len(homes[0].device_set) == 1:
         job.hyper, job.carried = jax.device_put((job.hyper, job.carried), homes[0])
+
+
+def _kept_home(job: Job, carried: Carried, params: Any) -> tuple[Carried, Any]:
+    """Move results back to where the parameters were, if a gradient from elsewhere drew them off."""
+    homes = [getattr(x, "sharding", None) for x in job.xs[: 1 if job.spec.packed else None]]
+    if all(x.sharding == home or home is None for x, home in zip(params, homes, strict=False)):
+        return carried, params
+    homes = [getattr(x, "sharding", None) for x in job.xs]
+    params = tuple(map(jax.device_put, params, homes))
+    if len(homes[0].device_set) == 1:
+        carried = jax.device_put(carried, homes[0])
+    return carried, params
 
 
 def _where(job: Job) -> ExitStack:

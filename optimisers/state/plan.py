@@ -29,7 +29,7 @@ class Plan:
     grads: for each order and unit, how to fetch its gradients (the last leaf stands for None).
     tied: for each order the parameters at several places, as (unit, place in it, gradients).
     prunes: for each order the leaves that must be None, with the code of the container there.
-    others: the leaves that are no parameter of this part.
+    others: the leaves that are no parameter of this part. free: those that may not become one.
     whole: all parameters at once, where a call may be checked as one (see `Whole`).
     """
 
@@ -41,6 +41,7 @@ class Plan:
     tied: tuple[tuple[tuple[int, int, tuple[int, ...]], ...], ...]
     prunes: tuple[tuple[tuple[int, str], ...], ...]
     others: tuple[int, ...]
+    free: tuple[int, ...]
     whole: Whole | None
 
 
@@ -85,11 +86,15 @@ def located(
     quick = _quick(at, trees) if layout.is_plain else None
     if quick is not None and (plan := layout.plans.get(quick[0])) is not None:
         leaves, *orders = quick[1]
+        if plan.free and any(_is_trainable(leaves[i]) for i in plan.free):
+            _no_strangers(layout, at, outline(model), leaves)
         return leaves, orders, plan
     flat = [flatten(tree, "grads" if i else "model") for i, tree in enumerate(trees)]
     leaves, *orders = (found for found, _ in flat)
     key = (at, *(structure for _, structure in flat))
     plan = layout.plans.get(key) or _made(layout, at, model, leaves, grads)
+    if any(_is_trainable(leaves[i]) for i in plan.free):
+        _no_strangers(layout, at, outline(model), leaves)
     _keep(layout, key, plan)
     if quick is not None and all(map(_same_leaves, quick[1], (leaves, *orders))):
         _keep(layout, quick[0], plan)
@@ -122,10 +127,10 @@ def _made(
 ) -> Plan:
     found = outline(model)
     places = _places(layout, at, found)
-    _no_strangers(layout, at, found, leaves)
     trained = [i for indices in places for i in indices]
     matches = [match(found, outline(g, "grads"), trained) for g in grads]
     units = [[places[p] for p in unit.params] for unit in layout.units]
+    others = tuple(sorted(set(range(len(leaves))).difference(trained)))
     return Plan(
         program(found.nodes, frozenset(trained)),
         places,
@@ -134,7 +139,8 @@ def _made(
         tuple(tuple(getter(_firsts(unit, m)) for unit in units) for m in matches),
         tuple(_tied(units, m) for m in matches),
         tuple(m.prunes for m in matches),
-        tuple(sorted(set(range(len(leaves))).difference(trained))),
+        others,
+        tuple(i for i in others if (*at, *found.paths[i]) not in layout.untrained),
         _whole(layout, units, matches),
     )
 
@@ -203,13 +209,17 @@ def _places(layout: Layout, at: Path, found: Outline) -> tuple[tuple[int, ...], 
     return tuple(result)
 
 
+def _is_trainable(x: Any) -> bool:
+    adapter = adapter_of(type(x))
+    return adapter is not None and is_trainable_dtype(adapter.dtype(x))
+
+
 def _no_strangers(layout: Layout, at: Path, found: Outline, leaves: Sequence[Any]) -> None:
     for path, code, x in zip(found.paths, found.codes, leaves, strict=True):
         whole = (*at, *path)
         if whole in layout.places or whole in layout.untrained:
             continue
-        adapter = adapter_of(type(x))
-        if adapter is not None and is_trainable_dtype(adapter.dtype(x)):
+        if _is_trainable(x):
             raise StateError(
                 f"the state does not belong to this model: the model has {describe(x)} at {code}, "
                 "which the state does not know; call setup for this model"

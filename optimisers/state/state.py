@@ -95,6 +95,9 @@ class State:
     def __iter__(self) -> Iterator[Hashable]:
         return iter(_children(self._box.layout, self._at))
 
+    def __bool__(self) -> bool:
+        return True  # although a parameter has no children to count
+
     def __len__(self) -> int:
         return len(_children(self._box.layout, self._at))
 
