@@ -13,8 +13,8 @@ from ..arrays import describe
 from ..arrays.numbers import precision
 from ..errors import ArgumentError, RuleError
 from ..rules.checks import names_of, unknown_field
+from ..rules.fields import Template, numbers_of, rebuild, template_of
 from ..rules.fields import columns as columns_of
-from ..rules.fields import numbers_of, rebuild, template_of
 from ..rules.pick import Pick, picked, walked, with_picked
 from ..rules.refit import follows, refitted
 from ..rules.rule import Rule, check_schedules
@@ -103,7 +103,7 @@ def _change(rules: Sequence[Rule], eta: Any, pick: Pick, fields: dict[str, Any])
     if unknown := set(given) - known:
         names = " and ".join(sorted({type(r).__name__ for r in mine}))
         raise unknown_field(unknown, names, known)
-    return lambda old: with_picked(old, pick, functools.partial(_with_fields, given))
+    return lambda old: with_picked(old, pick, functools.partial(_with_fields, given, set()))
 
 
 def _all_picked(rules: Sequence[Rule], pick: Pick) -> list[Rule]:
@@ -115,12 +115,14 @@ def _all_picked(rules: Sequence[Rule], pick: Pick) -> list[Rule]:
     return found
 
 
-def _with_fields(given: dict[str, Any], rule: Rule) -> Any:
+def _with_fields(given: dict[str, Any], traced: set[type], rule: Rule) -> Any:
+    """Return a rule with the fields that it has; `traced` are classes whose schedules are known."""
     own = {name: value for name, value in given.items() if name in names_of(rule)}
     if not own:
         return rule
     new = rule.adjust(**own)
-    if any(map(callable, own.values())):
+    if type(rule) not in traced and any(map(callable, own.values())):
+        traced.add(type(rule))
         for part in walked(new):
             check_schedules(part)
     return new
@@ -132,11 +134,12 @@ def _adjusted(state: State, eta: Any, where: Where, pick: Pick, fields: dict[str
     indices = set(selected(state, where))
     touched = [u for u, unit in enumerate(box.layout.units) if indices.intersection(unit.params)]
     units = [box.layout.units[u] for u in touched]
-    change = _change([_bare(unit) for unit in units], eta, pick, fields)
-    new = {}
+    kinds = dict.fromkeys(unit.spec.template for unit in units)
+    change = _change(list(map(_bare, kinds)), eta, pick, fields)
+    new, known = {}, dict[Any, Any]()
     for u, unit in zip(touched, units, strict=True):
         mask = [i in indices for i in unit.params]
-        tables = _tables(unit, box.arrays[u][: unit.hypers], mask, change)
+        tables = _tables(unit, box.arrays[u][: unit.hypers], mask, change, known)
         if tables is None:
             _relay(box, indices, change)
             return state
@@ -146,24 +149,34 @@ def _adjusted(state: State, eta: Any, where: Where, pick: Pick, fields: dict[str
     return state
 
 
-def _bare(unit: Unit) -> Any:
-    """Return the rule of a unit without its numbers, to see what there is."""
-    return rebuild(unit.spec.template, [0.0] * unit.spec.template.width)
+@functools.lru_cache(maxsize=512)
+def _bare(template: Template) -> Any:
+    """Return a rule without its numbers, to see what there is."""
+    return rebuild(template, [0.0] * template.width)
 
 
-def _tables(unit: Unit, hypers: list[Any], mask: list[bool], change: Change) -> list[Any] | None:
-    """Return the hyper-parameters of a unit after a change where `mask`, if only they change."""
+def _tables(
+    unit: Unit, hypers: list[Any], mask: list[bool], change: Change, known: dict[Any, Any]
+) -> list[Any] | None:
+    """Return the hyper-parameters of a unit after a change where `mask`, if only they change.
+
+    known: what became of the rules that were changed already; most units have the same.
+    """
     template, lib = unit.spec.template, jnp if is_traced(hypers) else np
-    if follows(_bare(unit)):
+    if follows(_bare(template)):
         return None
     with precision(unit.spec.wide):
         table: Any = lib.asarray(hypers[0]) if unit.spec.packed else lib.stack(hypers)
-        rows = _rows(table, template, change) if lib is np else _columns(table, template, change)
+        if lib is np:
+            rows = _rows(table, template, change, known)
+        else:
+            rows = _columns(table, template, change)
         if rows is None:
             return None
         lib = jnp if is_traced([table, *rows]) else np
+        chosen = np.asarray(mask)
         columns = [
-            lib.where(np.asarray(mask), lib.asarray(v, dtype=table.dtype), table[:, i])
+            lib.where(chosen, lib.asarray(v, dtype=table.dtype), table[:, i])
             for i, v in enumerate(rows)
         ]
         whole = lib.stack(columns, axis=1) if columns else table
@@ -171,23 +184,37 @@ def _tables(unit: Unit, hypers: list[Any], mask: list[bool], change: Change) -> 
     return stored(unit, new, lib is jnp)
 
 
-def _rows(table: Any, template: Any, change: Change) -> list[Any] | None:
-    """Return new columns: the change is made once for each distinct rule of the unit."""
+def _rows(
+    table: Any, template: Template, change: Change, known: dict[Any, Any]
+) -> list[Any] | None:
+    """Return new columns: the change is made once for each distinct rule."""
     distinct, which = table[:1], np.zeros(len(table), int)
     if not (table == distinct).all():
         distinct, which = np.unique(table, axis=0, return_inverse=True)
-    rules = [change(rebuild(template, [short(v) for v in row])) for row in distinct]
-    if any(template_of(rule) != template for rule in rules):
+    keys = [(template, table.dtype, row.tobytes()) for row in distinct]
+    for key, row in zip(keys, distinct, strict=True):
+        if key not in known:
+            known[key] = _numbers(template, change(rebuild(template, list(map(short, row)))))
+    rules = [known[key] for key in keys]
+    if any(numbers is None for numbers in rules):
         return None
-    columns = list(zip(*map(numbers_of, rules), strict=True))
-    for place, values in zip(columns_of(template), columns, strict=True):
-        if any(map(np.ndim, values)):
-            got = describe(values[0])
-            raise RuleError(f"cannot adjust {place[-1]} to {got}: a hyper-parameter is one number")
+    columns = zip(*rules, strict=True)
     return [values[0] if len(rules) == 1 else np.stack(values)[which] for values in columns]
 
 
-def _columns(table: Any, template: Any, change: Change) -> list[Any] | None:
+def _numbers(template: Template, rule: Rule) -> list[Any] | None:
+    """Return the numbers of a rule; None if it is no longer of the template."""
+    if template_of(rule) != template:
+        return None
+    numbers = numbers_of(rule)
+    for place, value in zip(columns_of(template), numbers, strict=True):
+        if np.ndim(value):
+            got = describe(value)
+            raise RuleError(f"cannot adjust {place[-1]} to {got}: a hyper-parameter is one number")
+    return numbers
+
+
+def _columns(table: Any, template: Template, change: Change) -> list[Any] | None:
     """Return new columns where the numbers are traced: the change is made for all rules at once."""
     rule = change(rebuild(template, [table[:, i] for i in range(template.width)]))
     return numbers_of(rule) if template_of(rule) == template else None

@@ -36,7 +36,8 @@ def grouped(
 ) -> tuple[Unit, ...]:
     """Group parameters that can share a program: same template, dtype, memory and device."""
     groups: dict[Any, list[int]] = {}
-    templates = [template_of(rule) for rule in rules]
+    known = {id(rule): template_of(rule) for rule in {id(rule): rule for rule in rules}.values()}
+    templates = [known[id(rule)] for rule in rules]
     for i, (param, rule, template) in enumerate(zip(params, rules, templates, strict=True)):
         packed = _is_packed(param, rule, places[i])
         form = None if packed else form_of(template, param.dtype, param.shape)

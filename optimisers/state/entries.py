@@ -7,6 +7,7 @@ numbers; `enc/w/hyperparameters/eta` and so on, the numbers; `enc/w/steps`; `enc
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -80,12 +81,10 @@ def _entry(box: Box, i: int) -> Iterator[tuple[str, Any]]:
     numbers = numbers_of(box.rule(i))
     for name, value in zip(_hypers(unit.spec.template), numbers, strict=True):
         yield name, value
-    for name, leaf in zip(_names(unit.spec.template, param), _leaves(unit, arrays, k), strict=True):
+    names = _names(unit.spec.template, param.dtype, param.shape)
+    leaves = jax.tree.leaves(carried_at(unit, arrays, k)[1])
+    for name, leaf in zip(names, leaves, strict=True):
         yield name, np.array(leaf)
-
-
-def _leaves(unit: Any, arrays: list[Any], k: int) -> list[Any]:
-    return list(jax.tree.leaves(carried_at(unit, arrays, k)[1]))
 
 
 def described(param: Param) -> str:
@@ -93,6 +92,7 @@ def described(param: Param) -> str:
     return f"{param.dtype}{list(param.shape)}"
 
 
+@functools.lru_cache(maxsize=512)
 def signature(template: Template) -> str:
     """Write a rule without its numbers: class, static fields, and which numbers are scheduled."""
     return f"{template.cls.__name__}({', '.join(_part(*part) for part in template.parts)})"
@@ -112,13 +112,15 @@ def _part(name: str, part: Any) -> str:
     return f"{name}={getattr(part.value, '__qualname__', repr(part.value))}"
 
 
+@functools.lru_cache(maxsize=512)
 def _hypers(template: Template) -> list[str]:
     return ["hyperparameters/" + "/".join(map(str, place)) for place in columns(template)]
 
 
-def _names(template: Template, param: Param) -> list[str]:
+@functools.lru_cache(maxsize=512)
+def _names(template: Template, dtype: str, shape: tuple[int, ...]) -> list[str]:
     """Return the names of the leaves of a rule's state."""
-    struct = struct_of(template, param.dtype, param.shape)[1]
+    struct = struct_of(template, dtype, shape)[1]
     pairs, _ = jax.tree_util.tree_flatten_with_path(struct)
     return ["/".join(["state", *(text_of((_key(k),)) for k in path)]) for path, _ in pairs]
 
@@ -170,7 +172,7 @@ class Reader:
             if (got := self._get(prefix, name)) != wanted:
                 raise Problem(f"got {got}, expected {wanted}")
         self._check_ties(prefix, texts)
-        names = _names(template, param)
+        names = _names(template, param.dtype, param.shape)
         old = jax.tree.leaves(carried_at(unit, self.box.arrays[u], k)[1])
         leaves = [
             _array(self._get(prefix, name), name, np.shape(a), slot.dtype, a)

@@ -39,7 +39,7 @@ def is_traced(arrays: Sequence[Any]) -> bool:
 
 def rule_at(unit: Unit, arrays: Sequence[Any], k: int) -> Rule:
     """Return the rule of parameter `k` of a unit, with the numbers in force."""
-    numbers = arrays[0][k] if unit.spec.packed else arrays[k]
+    numbers = _host(arrays[0])[k] if unit.spec.packed else arrays[k]
     if is_traced_type(type(numbers)):
         return _rebuilt(unit, [numbers[i] for i in range(unit.spec.template.width)])
     return _rebuilt(unit, [short(v) for v in np.asarray(numbers)])
@@ -105,12 +105,9 @@ def state_at(unit: Unit, arrays: list[Any], k: int) -> Any:
     return jax.tree.map(own, carried_at(unit, arrays, k)[1])
 
 
-def taken(unit: Unit, arrays: list[Any]) -> list[Kept]:
-    """Return all parameters of a unit."""
-    return [
-        Kept(rule_at(unit, arrays, k), *carried_at(unit, arrays, k))
-        for k in range(len(unit.params))
-    ]
+def taken(unit: Unit, arrays: list[Any], k: int) -> Kept:
+    """Return parameter `k` of a unit."""
+    return Kept(rule_at(unit, arrays, k), *carried_at(unit, arrays, k))
 
 
 def put(unit: Unit, codes: Sequence[str], kept: Sequence[Kept], like: Any = None) -> list[Any]:
@@ -187,22 +184,8 @@ def relaid(
     """
     old = layout.units
     at = [layout.where(i) for i in range(len(layout.params))]
-    rules = [
-        changes[i].rule if i in changes else rule_at(old[u], arrays[u], k)
-        for i, (u, k) in enumerate(at)
-    ]
     same = all(template_of(one.rule) == old[at[i][0]].spec.template for i, one in changes.items())
-    units = (
-        layout.units
-        if same
-        else grouped(
-            layout.params,
-            rules,
-            [old[u].spec.weak[k] for u, k in at],
-            [old[u].host for u, _ in at],
-            [old[u].place for u, _ in at],
-        )
-    )
+    units = old if same else _regrouped(layout, changes)
     index = {unit: u for u, unit in enumerate(old)}
     new: list[list[Any]] = []
     for unit in units:
@@ -211,15 +194,26 @@ def relaid(
             new.append(list(arrays[u]))
             continue
         kept = [
-            changes[i]
-            if i in changes
-            else Kept(rules[i], *carried_at(old[at[i][0]], arrays[at[i][0]], at[i][1]))
+            changes[i] if i in changes else taken(old[at[i][0]], arrays[at[i][0]], at[i][1])
             for i in unit.params
         ]
         codes = [layout.params[i].codes[0] for i in unit.params]
         u, _ = at[unit.params[0]]
         new.append(put(unit, codes, kept, _moment(old[u], arrays[u])))
     return interned(layout.params, units, layout.untrained, layout.skeleton), new
+
+
+def _regrouped(layout: Layout, changes: Mapping[int, Kept]) -> tuple[Unit, ...]:
+    old = layout.units
+    bare = [rebuild(unit.spec.template, [0.0] * unit.spec.template.width) for unit in old]
+    at = [layout.where(i) for i in range(len(layout.params))]
+    return grouped(
+        layout.params,
+        [changes[i].rule if i in changes else bare[u] for i, (u, _) in enumerate(at)],
+        [old[u].spec.weak[k] for u, k in at],
+        [old[u].host for u, _ in at],
+        [old[u].place for u, _ in at],
+    )
 
 
 def _moment(unit: Unit, arrays: list[Any]) -> Any:
