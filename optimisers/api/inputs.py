@@ -16,8 +16,8 @@ from ..arrays.numbers import is_complex
 from ..arrays.ops import is_traced_type
 from ..errors import ArgumentError, DeviceError, DtypeError, ShapeError, StateError, StructureError
 from ..state import Layout, Unit
-from ..state.engine import Work
 from ..state.plan import Plan, Whole
+from ..state.programs import Work
 
 shape_of, dtype_of, aval_of = attrgetter("shape"), attrgetter("dtype"), attrgetter("aval")
 deleted = methodcaller("is_deleted")

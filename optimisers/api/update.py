@@ -15,18 +15,9 @@ from ..arrays.ops import copied, is_traced_type, total
 from ..arrays.overlap import overlapping
 from ..errors import AliasError, ArgumentError
 from ..state import Layout, State
-from ..state.engine import (
-    Job,
-    Work,
-    answer_questions,
-    check,
-    closed,
-    jobs_for,
-    keep_shared,
-    rehearse,
-    run,
-)  # fmt: skip
+from ..state.engine import answer_questions, check, closed, jobs_for, run
 from ..state.plan import Plan, located
+from ..state.programs import Job, Work, keep_shared, rehearse
 from ..state.state import check_arrays, checked
 from ..state.state import copied as copied_state
 from ..tree import rebuild

@@ -9,8 +9,6 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -18,64 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..arrays.numbers import precision, x64_enabled
-from ..arrays.ops import concretely, on_cpu
+from ..arrays.ops import concretely
 from ..errors import NonFiniteError, RuleError
 from ..rules.across import COMBINE, Ask
 from . import rows as host_rows
-from .kernel import Carried, Given, ask_rows, ask_unit, step_rows, step_unit
+from .kernel import Carried, Given, ask_unit, step_unit
 from .layout import Layout, Unit
+from .programs import Job, Work, called, flagged, given_to, kept_home
 from .spec import Spec
-
-
-@dataclass
-class Job:
-    """One program to run: what it is given, and where its results belong.
-
-    members: the places in the unit of the job's parameters. quick: all of the unit's move, and all
-    are JAX's. give_state, give_params: whose memory is given to the results.
-    """
-
-    unit: int
-    spec: Spec
-    hyper: Any
-    carried: Carried
-    xs: tuple[Any, ...]
-    given: Given
-    members: Sequence[int]
-    codes: Sequence[str]
-    host: bool
-    quick: bool = False
-    give_state: bool = False
-    give_params: bool = False
-    answers: list[Any] = field(default_factory=list)
-
-    @property
-    def movable(self) -> list[int]:
-        """Which of the job's parameters may have moved: not frozen, and with a gradient.
-
-        A rule that runs without gradients may move any that is not frozen.
-        """
-        flags = self.given.live if self.spec.every_call else self.given.present
-        at = range(len(self.members))
-        return list(at) if flags is None else [i for i in at if flags[i]]
-
-    @property
-    def in_rows(self) -> bool:
-        """Whether the pack was laid out in rows by NumPy, outside the program."""
-        return self.host and self.spec.packed
-
-
-@dataclass
-class Work:
-    """What a unit is asked to do in one call, parameters and gradients in the unit's order.
-
-    alias: somebody else needs the parameters' arrays after the call. full: no gradient is missing.
-    """
-
-    xs: tuple[Any, ...]
-    grads: tuple[tuple[Any, ...], ...]
-    alias: bool = False
-    full: bool = False
 
 
 def jobs_for(
@@ -256,20 +204,8 @@ def _combined(how: str, dtype: str) -> Any:
 
 def _asked(job: Job, traced: bool) -> Any:
     if traced:
-        return ask_unit(job.spec, job.hyper, job.carried, job.xs, _flags(_given(job)))
-    return _called(job, "ask")
-
-
-def _given(job: Job) -> Given:
-    return job.given._replace(answers=tuple(job.answers))
-
-
-def _flags(given: Given) -> Given:
-    """Write True for "all": a program is compiled without masks where None comes in their place."""
-    return given._replace(
-        present=True if given.present is None else given.present,
-        live=True if given.live is None else given.live,
-    )
+        return ask_unit(job.spec, job.hyper, job.carried, job.xs, flagged(given_to(job)))
+    return called(job, "ask")
 
 
 def check(jobs: Sequence[Job], traced: bool) -> None:
@@ -279,138 +215,26 @@ def check(jobs: Sequence[Job], traced: bool) -> None:
     for job in jobs:
         if not job.spec.requires:
             continue
-        checks = _called(job, "check")
+        checks = called(job, "check")
         for message, ok in zip(job.spec.requires, checks, strict=True):
             bad = np.flatnonzero(~np.asarray(ok))
             if bad.size:
                 raise NonFiniteError(f"{message}, at {job.codes[bad[0]]}; nothing was changed")
 
 
-def rehearse(jobs: Sequence[Job]) -> None:
-    """Trace programs that have never run, so that a rule that raises does before others have run.
-
-    What is traced here is not traced again.
-    """
-    for job in jobs:
-        program = _program("step", job.spec, job.in_rows, job.give_state, job.give_params)
-        if not program._cache_size():
-            with _where(job):
-                program.eval_shape(job.hyper, job.carried, job.xs, _given(job))
-
-
-def keep_shared(jobs: Sequence[Job]) -> None:
-    """Give away no buffer that two jobs use: arrays made by jax.device_put may share one."""
-    users: dict[Any, set[int]] = {}
-    for n, job in enumerate(jobs):
-        for x in () if job.host else (*job.xs, *(g for gs in job.given.grads for g in gs)):
-            if isinstance(x, jax.Array) and x.size:
-                users.setdefault(_buffer(x), set()).add(n)
-    for sharing in users.values():
-        for n in sharing if len(sharing) > 1 else ():
-            jobs[n].give_params = False
-
-
-def _buffer(x: Any) -> Any:
-    try:
-        return x.unsafe_buffer_pointer()
-    except (ValueError, RuntimeError):  # an array on several devices
-        return id(x), "object"
-
-
 def run(job: Job, traced: bool, steps: bool = False) -> tuple[Carried, Any]:
     """Take the step of one job; returns what it carries on, and its parameters or steps."""
     if traced:
-        out = step_unit(job.spec, job.hyper, job.carried, job.xs, _flags(_given(job)), steps)
+        out = step_unit(job.spec, job.hyper, job.carried, job.xs, flagged(given_to(job)), steps)
         return out.carried, out.params
-    carried, params = _called(job, "steps" if steps else "step", job.give_state, job.give_params)
+    carried, params = called(job, "steps" if steps else "step", job.give_state, job.give_params)
     if not job.host:
-        carried, params = _kept_home(job, carried, params)
+        carried, params = kept_home(job, carried, params)
     if job.spec.wide and not x64_enabled():
         carried = jax.tree.map(np.asarray, carried)
     if job.in_rows:
         params = host_rows.unpack(job.spec, np.asarray(params))
     return carried, params
-
-
-def _called(job: Job, what: str, give_state: bool = False, give_params: bool = False) -> Any:
-    """Call a program with a job's arrays; mend what only the call itself can notice."""
-    program = _program(what, job.spec, job.in_rows, give_state, give_params)
-    with _where(job):
-        try:
-            return concretely(program, job.hyper, job.carried, job.xs, _given(job))
-        except jax.errors.JaxRuntimeError as error:
-            if "donate" not in str(error) or not (give_state or give_params):
-                raise
-            # Two arrays are one buffer, as after jax.device_put; XLA notices before it begins.
-            program = _program(what, job.spec, job.in_rows)
-        except ValueError as error:
-            if not _is_of_devices(error):
-                raise
-            _bring_home(job)  # asking each array for its device in every step would cost more
-        return concretely(program, job.hyper, job.carried, job.xs, _given(job))
-
-
-def _is_of_devices(error: ValueError) -> bool:
-    return "incompatible devices" in str(error)
-
-
-def _bring_home(job: Job) -> None:
-    """Move gradients to where their parameters are, and a unit's state along."""
-    homes = [getattr(x, "sharding", None) for x in job.xs]
-    grads = tuple(
-        tuple(jax.device_put(g, home) for g, home in zip(gs, homes, strict=True))
-        for gs in job.given.grads
-    )
-    job.given = job.given._replace(grads=grads)
-    if len(homes[0].device_set) == 1:
-        job.hyper, job.carried = jax.device_put((job.hyper, job.carried), homes[0])
-
-
-def _kept_home(job: Job, carried: Carried, params: Any) -> tuple[Carried, Any]:
-    """Move results back to where the parameters were, if a gradient from elsewhere drew them off."""
-    homes = [getattr(x, "sharding", None) for x in job.xs[: 1 if job.spec.packed else None]]
-    if all(x.sharding == home or home is None for x, home in zip(params, homes, strict=False)):
-        return carried, params
-    homes = [getattr(x, "sharding", None) for x in job.xs]
-    params = tuple(map(jax.device_put, params, homes))
-    if len(homes[0].device_set) == 1:
-        carried = jax.device_put(carried, homes[0])
-    return carried, params
-
-
-def _where(job: Job) -> ExitStack:
-    """Return the context of a job's program: 64-bit mode, and the CPU for host memory."""
-    stack = ExitStack()
-    if job.spec.wide:
-        stack.enter_context(precision(True))
-    if job.host and jax.default_backend() != "cpu":
-        stack.enter_context(on_cpu())
-    return stack
-
-
-@functools.lru_cache(maxsize=4096)
-def _program(
-    what: str, spec: Spec, in_rows: bool, give_state: bool = False, give_params: bool = False
-) -> Any:
-    """Return the compiled function for a spec; it holds nothing but static data."""
-    step = step_rows if in_rows else step_unit
-    ask = ask_rows if in_rows else ask_unit
-
-    def stepped(hyper: Any, carried: Any, xs: Any, given: Any) -> Any:
-        return step(spec, hyper, carried, xs, _flags(given))[:2]
-
-    def measured(hyper: Any, carried: Any, xs: Any, given: Any) -> Any:
-        return step(spec, hyper, carried, xs, _flags(given), True)[:2]
-
-    def checked(hyper: Any, carried: Any, xs: Any, given: Any) -> Any:
-        return step(spec, hyper, carried, xs, _flags(given)).checks
-
-    def asked(hyper: Any, carried: Any, xs: Any, given: Any) -> Any:
-        return ask(spec, hyper, carried, xs, _flags(given))
-
-    function = {"step": stepped, "steps": measured, "check": checked, "ask": asked}[what]
-    donate = tuple(i for i, give in ((1, give_state), (2, give_params)) if give)
-    return jax.jit(function, donate_argnums=donate)
 
 
 def _is_owned(arrays: list[Any], begin: int) -> bool:

@@ -1,0 +1,195 @@
+"""Compiled programs: one for each spec, called with a job's arrays, and what such calls must mind.
+
+Memory that is given to the results, arrays that are not where the others are, errors of a rule.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+
+from ..arrays.numbers import precision
+from ..arrays.ops import concretely, on_cpu
+from .kernel import Carried, Given, ask_rows, ask_unit, step_rows, step_unit
+from .spec import Spec
+
+
+@dataclass
+class Job:
+    """One program to run: what it is given, and where its results belong.
+
+    members: the places in the unit of the job's parameters. quick: all of the unit's move, and all
+    are JAX's. give_state, give_params: whose memory is given to the results.
+    """
+
+    unit: int
+    spec: Spec
+    hyper: Any
+    carried: Carried
+    xs: tuple[Any, ...]
+    given: Given
+    members: Sequence[int]
+    codes: Sequence[str]
+    host: bool
+    quick: bool = False
+    give_state: bool = False
+    give_params: bool = False
+    answers: list[Any] = field(default_factory=list)
+
+    @property
+    def movable(self) -> list[int]:
+        """Which of the job's parameters may have moved: not frozen, and with a gradient.
+
+        A rule that runs without gradients may move any that is not frozen.
+        """
+        flags = self.given.live if self.spec.every_call else self.given.present
+        at = range(len(self.members))
+        return list(at) if flags is None else [i for i in at if flags[i]]
+
+    @property
+    def in_rows(self) -> bool:
+        """Whether the pack was laid out in rows by NumPy, outside the program."""
+        return self.host and self.spec.packed
+
+
+@dataclass
+class Work:
+    """What a unit is asked to do in one call, parameters and gradients in the unit's order.
+
+    alias: somebody else needs the parameters' arrays after the call. full: no gradient is missing.
+    """
+
+    xs: tuple[Any, ...]
+    grads: tuple[tuple[Any, ...], ...]
+    alias: bool = False
+    full: bool = False
+
+
+def given_to(job: Job) -> Given:
+    """Return what a step is given, with the answers that are known so far."""
+    return job.given._replace(answers=tuple(job.answers))
+
+
+def flagged(given: Given) -> Given:
+    """Write True for "all": a program is compiled without masks where None comes in their place."""
+    return given._replace(
+        present=True if given.present is None else given.present,
+        live=True if given.live is None else given.live,
+    )
+
+
+def called(job: Job, what: str, give_state: bool = False, give_params: bool = False) -> Any:
+    """Call a program with a job's arrays; mend what only the call itself can notice."""
+    program = program_for(what, job.spec, job.in_rows, give_state, give_params)
+    with _where(job):
+        try:
+            return concretely(program, job.hyper, job.carried, job.xs, given_to(job))
+        except jax.errors.JaxRuntimeError as error:
+            if "donate" not in str(error) or not (give_state or give_params):
+                raise
+            # Two arrays are one buffer, as after jax.device_put; XLA notices before it begins.
+            program = program_for(what, job.spec, job.in_rows)
+        except ValueError as error:
+            if not _is_of_devices(error):
+                raise
+            _bring_home(job)  # asking each array for its device in every step would cost more
+        return concretely(program, job.hyper, job.carried, job.xs, given_to(job))
+
+
+def _is_of_devices(error: ValueError) -> bool:
+    return "incompatible devices" in str(error)
+
+
+def _bring_home(job: Job) -> None:
+    """Move gradients to where their parameters are, and a unit's state along."""
+    homes: list[Any] = [getattr(x, "sharding", None) for x in job.xs]
+    grads = tuple(
+        tuple(jax.device_put(g, home) for g, home in zip(gs, homes, strict=True))
+        for gs in job.given.grads
+    )
+    job.given = job.given._replace(grads=grads)
+    if len(homes[0].device_set) == 1:
+        job.hyper, job.carried = jax.device_put((job.hyper, job.carried), homes[0])
+
+
+def kept_home(job: Job, carried: Carried, params: Any) -> tuple[Carried, Any]:
+    """Move results back to where the parameters were, if a gradient drew them elsewhere."""
+    homes: list[Any] = [getattr(x, "sharding", None) for x in job.xs]
+    asked = homes[:1] if job.spec.packed else homes
+    if all(x.sharding == home or home is None for x, home in zip(params, asked, strict=False)):
+        return carried, params
+    params = tuple(map(jax.device_put, params, homes))
+    if len(homes[0].device_set) == 1:
+        carried = jax.device_put(carried, homes[0])
+    return carried, params
+
+
+def _where(job: Job) -> ExitStack:
+    """Return the context of a job's program: 64-bit mode, and the CPU for host memory."""
+    stack = ExitStack()
+    if job.spec.wide:
+        stack.enter_context(precision(True))
+    if job.host and jax.default_backend() != "cpu":
+        stack.enter_context(on_cpu())
+    return stack
+
+
+@functools.lru_cache(maxsize=4096)
+def program_for(
+    what: str, spec: Spec, in_rows: bool, give_state: bool = False, give_params: bool = False
+) -> Any:
+    """Return the compiled function for a spec; it holds nothing but static data."""
+    step = step_rows if in_rows else step_unit
+    ask = ask_rows if in_rows else ask_unit
+
+    def stepped(hyper: Any, carried: Any, xs: Any, given: Any) -> Any:
+        return step(spec, hyper, carried, xs, flagged(given))[:2]
+
+    def measured(hyper: Any, carried: Any, xs: Any, given: Any) -> Any:
+        return step(spec, hyper, carried, xs, flagged(given), True)[:2]
+
+    def checked(hyper: Any, carried: Any, xs: Any, given: Any) -> Any:
+        return step(spec, hyper, carried, xs, flagged(given)).checks
+
+    def asked(hyper: Any, carried: Any, xs: Any, given: Any) -> Any:
+        return ask(spec, hyper, carried, xs, flagged(given))
+
+    function = {"step": stepped, "steps": measured, "check": checked, "ask": asked}[what]
+    donate = tuple(i for i, give in ((1, give_state), (2, give_params)) if give)
+    return jax.jit(function, donate_argnums=donate)
+
+
+def rehearse(jobs: Sequence[Job]) -> None:
+    """Trace programs that have never run, so that a rule that raises does before others have run.
+
+    What is traced here is not traced again.
+    """
+    for job in jobs:
+        program = program_for("step", job.spec, job.in_rows, job.give_state, job.give_params)
+        if not program._cache_size():
+            with _where(job):
+                program.eval_shape(job.hyper, job.carried, job.xs, given_to(job))
+
+
+def keep_shared(jobs: Sequence[Job]) -> None:
+    """Give away no buffer that two jobs use: arrays made by jax.device_put may share one."""
+    users: dict[Any, set[int]] = {}
+    for n, job in enumerate(jobs):
+        for x in () if job.host else (*job.xs, *(g for gs in job.given.grads for g in gs)):
+            if isinstance(x, jax.Array) and x.size:
+                users.setdefault(_buffer(x), set()).add(n)
+    for sharing in users.values():
+        for n in sharing if len(sharing) > 1 else ():
+            jobs[n].give_params = False
+
+
+def _buffer(x: Any) -> Any:
+    try:
+        return x.unsafe_buffer_pointer()
+    except (ValueError, RuntimeError):  # an array on several devices
+        return id(x), "object"
