@@ -320,3 +320,26 @@ def test_a_hundred_adjustments_of_many_parameters_compile_nothing() -> None:
             adjust_(state, 0.5 * i, lambda path, x, i=i: path[0] >= i % 30)
     assert count() == 0
     assert [state[i].rule.eta for i in (0, 8, 9, 60)] == [45.0, 49.0, 49.5, 49.5]
+
+
+def test_a_rule_is_replaced_inside_jit_too() -> None:
+    model = {"a": jnp.ones(3), "big": jnp.ones((140, 130)), "half": jnp.ones(2, jnp.bfloat16)}
+    state = setup(OptimiserChain(ClipGrad(2.0), Adam(0.1)), model)
+    state, model = update(state, model, model)
+
+    def changed(state: Any, model: Any, eta: Any) -> Any:
+        state = adjust(state, MixedPrecision(Adam(0.1)), "half")
+        return update(adjust(adjust(state, Adam(0.1), "a"), eta), model, model)
+
+    inside, eager = jax.jit(changed)(state, model, 0.25), changed(state, model, 0.25)
+    assert jax.tree.structure(inside) == jax.tree.structure(eager)
+    for a, b in zip(jax.tree.leaves(inside), jax.tree.leaves(eager), strict=True):
+        np.testing.assert_allclose(a.astype("float32"), b.astype("float32"), rtol=1e-6)
+    assert inside[0]["half"].rule == MixedPrecision(Adam(0.25))
+
+
+def test_values_are_taken_under_vmap() -> None:
+    model = {"a": jnp.ones(3)}
+    state = setup(Descent(), model)
+    out = jax.vmap(lambda eta: update(adjust(state, eta), model, model)[1])(jnp.array([0.25, 0.5]))
+    np.testing.assert_array_equal(out["a"][:, 0], [0.75, 0.5])
