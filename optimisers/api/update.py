@@ -150,8 +150,8 @@ def prepared(state: State, model: Any, grads: tuple[Any, ...], tied: str, write:
     check(jobs, traced)
     if write and len(jobs) > 1:
         rehearse(jobs)
-        if box.placed != tuple(map(id, leaves)):  # what we placed ourselves shares nothing
-            keep_shared(jobs)
+    if write and box.placed != tuple(map(id, leaves)):  # what we placed ourselves shares nothing
+        keep_shared(jobs, leaves)
     return Call(layout, leaves, plan, jobs, traced, write)
 
 

@@ -6,6 +6,7 @@ Memory that is given to the results, arrays that are not where the others are, e
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -176,20 +177,18 @@ def rehearse(jobs: Sequence[Job]) -> None:
                 program.eval_shape(job.hyper, job.carried, job.xs, given_to(job))
 
 
-def keep_shared(jobs: Sequence[Job]) -> None:
-    """Give away no buffer that two jobs use: arrays made by jax.device_put may share one."""
-    users: dict[Any, set[int]] = {}
-    for n, job in enumerate(jobs):
-        for x in () if job.host else (*job.xs, *(g for gs in job.given.grads for g in gs)):
-            if isinstance(x, jax.Array) and x.size:
-                users.setdefault(_buffer(x), set()).add(n)
-    for sharing in users.values():
-        for n in sharing if len(sharing) > 1 else ():
-            jobs[n].give_params = False
+def keep_shared(jobs: Sequence[Job], leaves: Sequence[Any]) -> None:
+    """Give away no parameter whose buffer another array has: jax.device_put makes such arrays."""
+    giving = [job for job in jobs if job.give_params]
+    grads = (g for job in giving for gs in job.given.grads for g in gs)
+    arrays = {id(x): x for x in (*leaves, *grads) if isinstance(x, jax.Array) and x.size}
+    owners = Counter(map(_buffer, arrays.values()))
+    for job in giving:
+        job.give_params = all(owners[_buffer(x)] == 1 for x in job.xs if x.size)
 
 
 def _buffer(x: Any) -> Any:
     try:
         return x.unsafe_buffer_pointer()
-    except (ValueError, RuntimeError):  # an array on several devices
+    except (AttributeError, TypeError, ValueError, RuntimeError):  # keys; several devices
         return id(x), "object"
