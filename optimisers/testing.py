@@ -118,16 +118,23 @@ def _shape_and_dtype(trial: _Trial) -> Iterator[str]:
             continue
         x, wide = trial.array(dtype), compute_dtype(dtype)
         with precision(name == "float64"), standard_promotion(dtype):
-            begin = start(trial.rule, x)
-            state, step = trial.step(begin, x, trial.array(dtype, 1))
+            begin, state, step = jax.eval_shape(_first_step(trial), x, x)
             yield from _step_fits(step, name, wide)
             yield from _state_fits(begin, state, name)
 
 
+def _first_step(trial: _Trial) -> Callable[[Any, Any], tuple[Any, Any, Step]]:
+    def run(x: Any, g: Any) -> tuple[Any, Any, Step]:
+        begin = start(trial.rule, x)
+        return begin, *trial.step(begin, x, g)
+
+    return run
+
+
 def _step_fits(step: Step, name: str, wide: Any) -> Iterator[str]:
-    if jnp.shape(step.dx) != SHAPE:
+    if step.dx.shape != SHAPE:
         yield f"shape: the step for {name}{list(SHAPE)} is {describe(step.dx)}"
-    elif jnp.result_type(step.dx) != wide and step.value is None:
+    elif step.dx.dtype != wide and step.value is None:
         yield f"dtype: the step for a {name} parameter is {describe(step.dx)}, expected {wide}"
 
 
@@ -137,7 +144,6 @@ def _state_fits(begin: Any, state: Any, name: str) -> Iterator[str]:
         yield f"state: init returns {old}, apply {new}; jit and scan need one structure"
         return
     for a, b in zip(jax.tree.leaves(begin), jax.tree.leaves(state), strict=True):
-        a, b = jnp.asarray(a), jnp.asarray(b)
         if a.shape != b.shape or (a.dtype != b.dtype and not a.weak_type):
             yield f"state: {describe(a)} of init becomes {describe(b)} for a {name} parameter"
         if jnp.issubdtype(b.dtype, jnp.inexact) and b.dtype.itemsize < 4:
@@ -162,7 +168,7 @@ def _jit(trial: _Trial) -> Iterator[str]:
 def _zero_gradient(trial: _Trial) -> Iterator[str]:
     for name in ("float16", "bfloat16", "float32", "float64"):
         x = trial.array(jnp.dtype(name))
-        state, (step, *_) = trial.steps(x, np.zeros_like(x))
+        _, state, step = _first_step(trial)(x, np.zeros_like(x))
         moved = step.dx if step.value is None else x - np.asarray(step.value)
         if not _finite((state, moved)):
             yield f"zero gradient: at {name} the step or the state is not finite; guard divisions"
@@ -209,24 +215,24 @@ def _elementwise(trial: _Trial) -> Iterator[str]:
 def _packed(trial: _Trial) -> Iterator[str]:
     from .api import setup, update
 
-    # One parameter that fills no row, one that fills one, one of none; with the second standing by.
+    # Less than a row of a pack, exactly one, and more; a rule that asks about the whole model
+    # gets one parameter, as among others it may well move otherwise.
     shapes = {"a": SHAPE, "b": (16,), "c": (2, 3, 5)}
-    sole = _asks_the_model(trial.rule)
-    for names in [["a"], ["c"]] if sole else [["a", "b", "c"]]:
-        model = {n: trial.array(salt=ord(n), shape=shapes[n]) for n in names}
-        grads = [
-            {n: trial.array(salt=ord(n) + i, shape=shapes[n]) for n in names} for i in (50, 90)
-        ]
-        found, state = model, setup(trial.rule, model)
-        for g in grads:
-            state, found = update(state, found, g)
-        for n in names:
-            x = _alone(trial, model[n], [g[n] for g in grads])
-            if not _close(found[n], x):
-                yield (
-                    f"packed: beside others, {describe(x)} moves otherwise than alone; "
-                    "if an element matters to others, set elementwise = False or use across"
-                )
+    if _asks_the_model(trial.rule):
+        shapes = {"c": shapes["c"]}
+    model, *grads = (
+        {n: trial.array(salt=ord(n) + i, shape=shape) for n, shape in shapes.items()}
+        for i in (0, 50, 90)
+    )
+    found, state = model, setup(trial.rule, model)
+    for g in grads:
+        state, found = update(state, found, g)
+    for n, x in model.items():
+        if not _close(found[n], _alone(trial, x, [g[n] for g in grads])):
+            yield (
+                f"packed: beside others, {describe(x)} moves otherwise than alone; "
+                "if an element matters to others, set elementwise = False or use across"
+            )
 
 
 def _alone(trial: _Trial, x: Any, grads: list[Any]) -> Any:
@@ -234,7 +240,7 @@ def _alone(trial: _Trial, x: Any, grads: list[Any]) -> Any:
     for g in grads:
         state, step = trial.step(state, x, g)
         new = x - step.dx if step.value is None else step.value
-        x = np.asarray(jnp.where(step.run, new, x))
+        x = jnp.where(step.run, new, x)
     return x
 
 

@@ -23,7 +23,7 @@ STEPS = 3
 
 @functools.cache
 def loss_of(call: str) -> Any:
-    """Return a function of numbers, parameter and gradients: a loss at the end of three steps."""
+    """Return a loss after three steps and its derivatives, by numbers, parameter and gradients."""
     template = template_of(make(call))
 
     def loss(numbers: Any, x: Any, grads: Any) -> Any:
@@ -33,7 +33,7 @@ def loss_of(call: str) -> Any:
             state, x = one_step(rule, state, x, g)
         return jnp.sum(jnp.arange(1.0, x.size + 1.0, dtype=x.dtype) * x) + 0.5 * jnp.sum(x * x)
 
-    return jax.jit(loss), jax.jit(jax.grad(loss, argnums=(0, 1, 2)))
+    return jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2)))
 
 
 def point(case: Case) -> tuple[Any, Any, Any]:
@@ -55,7 +55,7 @@ def differences(loss: Any, point: Any, which: int) -> Any:
         for nudge in (1e-6, -1e-6):
             moved = at.copy()
             moved[i] += nudge
-            ends.append(float(loss(*point[:which], moved, *point[which + 1 :])))
+            ends.append(float(loss(*point[:which], moved, *point[which + 1 :])[0]))
         found[i] = (ends[0] - ends[1]) / 2e-6
     return found
 
@@ -63,8 +63,8 @@ def differences(loss: Any, point: Any, which: int) -> Any:
 @ALL
 def test_derivatives_agree_with_finite_differences(case: Case) -> None:
     with precision(True):
-        (loss, derivative), here = loss_of(case.call), point(case)
-        for which, found in enumerate(derivative(*here)):
+        loss, here = loss_of(case.call), point(case)
+        for which, found in enumerate(loss(*here)[1]):
             wanted = differences(loss, here, which)
             size = 1 + np.abs(wanted).max(initial=0.0)
             np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6 * size)
@@ -79,7 +79,7 @@ def test_derivatives_are_finite_where_gradients_are_zero(case: Case, dtype: str)
         for zeros in (grads * 0, grads * (np.arange(4) < 2), grads * [[0], [1], [0]]):
             for at in (x, x * 0):
                 given = (part.astype(dtype) for part in (numbers, at, zeros))
-                exact = loss_of(case.call)[1](*given)
+                exact = loss_of(case.call)(*given)[1]
                 assert all(bool(jnp.isfinite(part).all()) for part in exact)
 
 
@@ -98,5 +98,6 @@ def test_a_learning_rate_can_be_learnt_through_update(case: Case) -> None:
 
     with jax.enable_x64(True):
         eta, size = case.rule.eta, case.rule.eta * 1e-4  # type: ignore[attr-defined]
-        wanted = (loss(eta + size) - loss(eta - size)) / (2 * size)
-        np.testing.assert_allclose(jax.grad(loss)(eta), wanted, rtol=1e-5)
+        both = jax.jit(jax.value_and_grad(loss))
+        wanted = (both(eta + size)[0] - both(eta - size)[0]) / (2 * size)
+        np.testing.assert_allclose(both(eta)[1], wanted, rtol=1e-5)

@@ -108,13 +108,6 @@ def test_elements_go_their_own_ways(case: Case, x: Any, grads: Any) -> None:
 
 
 @ALL
-def test_compiled_or_not_a_rule_gives_the_same_numbers(case: Case) -> None:
-    x, grads = np.linspace(-1.0, 1.0, 5), gradients(6, (5,))
-    compiled, plain = (trajectory(case.rule, x, grads, jit) for jit in (True, False))
-    np.testing.assert_allclose(compiled, plain, rtol=1e-13, atol=1e-13)
-
-
-@ALL
 def test_the_states_structure_and_dtypes_stay_in_a_scan(case: Case) -> None:
     x, grads = jnp.linspace(-1.0, 1.0, 5), jnp.asarray(gradients(6, (5,)), jnp.float32)
     state = jax.tree.map(jnp.asarray, start(case.rule, x))

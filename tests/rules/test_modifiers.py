@@ -84,7 +84,8 @@ def test_a_bound_of_zero_makes_zeros(rule: Any) -> None:
 
 @pytest.mark.parametrize("p", [float("inf"), float("-inf"), 0, 1, 2, 3, 0.5, -1, -2.5, 100])
 def test_every_norm_is_numpys(p: float) -> None:
-    for g in (gradients(1, (7,))[0], np.array([0.0, 3.0, -4.0]), np.zeros(2), np.zeros(0)):
+    # All but the last of one shape, which is compiled once.
+    for g in (gradients(1, (3,))[0], np.array([0.0, 3.0, -4.0]), np.zeros(3), np.zeros(0)):
         norm = np.linalg.norm(g, p) if g.all() and g.size else _norm_with_zeros(g, p)
         wanted = g * min(0.3 / norm, 1) if norm else g
         np.testing.assert_allclose(clipped(ClipNorm(0.3, p), {"w": g})["w"], wanted, rtol=1e-13)
