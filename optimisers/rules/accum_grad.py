@@ -18,7 +18,8 @@ class AccumGrad(Rule):
     """Gather n gradients and pass on their mean; in between, nothing after it in a chain moves.
 
     For batches that do not fit into memory: the rules after it see one gradient of the whole batch,
-    and schedules, decay and moments count real steps.
+    and schedules, decay and moments count real steps. All parameters count the same calls; one that
+    was frozen for some of them counts its own, so freeze and thaw after a step.
 
     Update:
         $s \\leftarrow s + g$ (without a gradient: $s \\leftarrow s$)
