@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..arrays import adapter_of, describe
+from ..arrays import adapter_of, describe, is_array_type
 from ..arrays.numbers import is_trainable_dtype
 from ..errors import StateError
 from ..tree import Match, Outline, Path, Program, flatten, match, outline, program
@@ -29,7 +29,8 @@ class Plan:
     grads: for each order and unit, how to fetch its gradients (the last leaf stands for None).
     tied: for each order the parameters at several places, as (unit, place in it, gradients).
     prunes: for each order the leaves that must be None, with the code of the container there.
-    others: the leaves that are no parameter of this part. free: those that may not become one.
+    others: the leaves that are no parameter of this part.
+    free: how to fetch those of them that must not become one either.
     whole: all parameters at once, where a call may be checked as one (see `Whole`).
     """
 
@@ -41,7 +42,7 @@ class Plan:
     tied: tuple[tuple[tuple[int, int, tuple[int, ...]], ...], ...]
     prunes: tuple[tuple[tuple[int, str], ...], ...]
     others: tuple[int, ...]
-    free: tuple[int, ...]
+    free: Callable[[Any], tuple[Any, ...]]
     whole: Whole | None
 
 
@@ -86,14 +87,14 @@ def located(
     quick = _quick(at, trees) if layout.is_plain else None
     if quick is not None and (plan := layout.plans.get(quick[0])) is not None:
         leaves, *orders = quick[1]
-        if plan.free and any(_is_trainable(leaves[i]) for i in plan.free):
+        if _has_strangers(plan, leaves):
             _no_strangers(layout, at, outline(model), leaves)
         return leaves, orders, plan
     flat = [flatten(tree, "grads" if i else "model") for i, tree in enumerate(trees)]
     leaves, *orders = (found for found, _ in flat)
     key = (at, *(structure for _, structure in flat))
     plan = layout.plans.get(key) or _made(layout, at, model, leaves, grads)
-    if any(_is_trainable(leaves[i]) for i in plan.free):
+    if _has_strangers(plan, leaves):
         _no_strangers(layout, at, outline(model), leaves)
     _keep(layout, key, plan)
     if quick is not None and all(map(_same_leaves, quick[1], (leaves, *orders))):
@@ -140,7 +141,7 @@ def _made(
         tuple(_tied(units, m) for m in matches),
         tuple(m.prunes for m in matches),
         others,
-        tuple(i for i in others if (*at, *found.paths[i]) not in layout.untrained),
+        getter([i for i in others if (*at, *found.paths[i]) not in layout.untrained]),
         _whole(layout, units, matches),
     )
 
@@ -207,6 +208,11 @@ def _places(layout: Layout, at: Path, found: Outline) -> tuple[tuple[int, ...], 
                 )
         result.append(tuple(where[path] for path in inside))
     return tuple(result)
+
+
+def _has_strangers(plan: Plan, leaves: Sequence[Any]) -> bool:
+    free = plan.free(leaves)
+    return any(map(is_array_type, set(map(type, free)))) and any(map(_is_trainable, free))
 
 
 def _is_trainable(x: Any) -> bool:
