@@ -248,6 +248,8 @@ def init_unit(spec: Spec, hyper: Any, xs: Any) -> Carried:
 
 def pack(spec: Spec, xs: Sequence[Any]) -> Any:
     """Stack small arrays to rows of WIDTH elements, each array beginning a row."""
+    if len({x.dtype for x in xs}) > 1:  # gradients may differ; promoted together, some lose digits
+        xs = [x.astype(compute_dtype(spec.dtype)) for x in xs]
     parts = []
     for x, shape, rows in zip(xs, spec.shapes, spec.rows, strict=True):
         flat, size = jnp.reshape(x, (-1,)), math.prod(shape)
