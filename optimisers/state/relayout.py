@@ -102,7 +102,8 @@ def state_at(unit: Unit, arrays: list[Any], k: int) -> Any:
             return a
         return jax.device_put(np.array(a), held[-1].sharding) if held else np.array(a)
 
-    return jax.tree.map(own, carried_at(unit, arrays, k)[1])
+    with precision(unit.spec.wide):
+        return jax.tree.map(own, carried_at(unit, arrays, k)[1])
 
 
 def taken(unit: Unit, arrays: list[Any], k: int) -> Kept:
