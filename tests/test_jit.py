@@ -159,7 +159,9 @@ def test_derivatives_go_through_three_steps() -> None:
 
     with jax.enable_x64(True):
         x = jnp.array([1.0, -2.0, 0.5])
-        check_grads(after, (jnp.array(0.1), x), order=1, modes=["fwd", "rev"], atol=1e-5, rtol=1e-5)
+        check_grads(
+            jax.jit(after), (jnp.array(0.1), x), order=1, modes=["fwd", "rev"], atol=1e-5, rtol=1e-5
+        )
     remat = jax.checkpoint(lambda x: update(setup(Descent(0.5), x), x, x)[1].sum())
     near(jax.grad(remat)(jnp.ones(2)), jnp.full(2, 0.5))
 

@@ -119,7 +119,7 @@ def _explain(layout: Layout, unit: Unit, xs: Sequence[Any], views: Sequence[Any]
         if tuple(view.shape) != shape:
             raise StateError(f"the state does not fit {code}: got {describe(x)}, expected {wanted}")
         if str(view.dtype) != unit.spec.dtype:
-            narrowed = unit.spec.wide and isinstance(view, jax.Array)
+            narrowed = unit.spec.wide and isinstance(x, jax.Array)
             cure = (
                 "; jax narrows 64-bit arrays outside its x64 mode: call update outside jit, or set "
                 "jax_enable_x64"

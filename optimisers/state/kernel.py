@@ -72,6 +72,8 @@ def _run(
     )
     wide = x.astype(dtype)
     new, flow = rule.advance(state, wide, flow)
+    # Before the subtraction, which would broadcast, or complain in JAX's words.
+    _check_shapes(spec, (flow.dx if flow.value is None else flow.value,), (x,))
     value = wide - flow.dx.astype(dtype) if flow.value is None else flow.value
     if steps:
         x = jnp.zeros_like(wide)

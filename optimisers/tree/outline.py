@@ -98,10 +98,8 @@ def step(name: Hashable, dotted: bool) -> str:
     """Write one step of a path as code: `.weight`, `["weight"]` or `[0]`."""
     if dotted and isinstance(name, str) and name.isidentifier():
         return f".{name}"
-    if isinstance(name, str) and repr(name) == f"'{name}'":
-        return (
-            f'["{name}"]'  # nothing in it needs escaping, so that it reads as it is mostly written
-        )
+    if isinstance(name, str) and '"' not in name and repr(name) == f"'{name}'":
+        return f'["{name}"]'  # nothing in it needs escaping: as it is mostly written
     return f"[{name!r}]"
 
 
