@@ -1,6 +1,6 @@
 """Optimisation rules and tree updates for any automatic differentiation library."""
 
-from . import errors, rules
+from . import ad, errors, rules
 from .api import *
 from .api import __all__ as _api
 from .rules import *
@@ -9,4 +9,4 @@ from .state import State
 from .tree import register, trainable
 
 __version__ = "0.1.0"
-__all__ = ["State", "errors", "register", "rules", "trainable", *_api, *_rules]
+__all__ = ["State", "ad", "errors", "register", "rules", "trainable", *_api, *_rules]

@@ -35,18 +35,20 @@ def partition(state: State, model: Any) -> tuple[Any, Any]:
         >>> partition(state, model)[0]
         {'body': None, 'head': array([0., 0.]), 'name': None}
     """
-    layout = checked(state)._box.layout
-    leaves, _, plan = located(layout, state._at, model, ())
-    mine = {
-        i
-        for param, places in zip(layout.params, plan.places, strict=True)
-        if not param.frozen
-        for i in places
-    }
+    leaves, moves = moving(state, model)
+    mine = set(moves)
     steps = program(outline(model).nodes, range(len(leaves)))
     trained = [x if i in mine else None for i, x in enumerate(leaves)]
     rest = [None if i in mine else x for i, x in enumerate(leaves)]
     return rebuild(model, steps, trained, False), rebuild(model, steps, rest, False)
+
+
+def moving(state: State, model: Any) -> tuple[list[Any], list[int]]:
+    """Return the leaves of a model, and which of them are trained and not frozen."""
+    layout = checked(state)._box.layout
+    leaves, _, plan = located(layout, state._at, model, ())
+    pairs = zip(layout.params, plan.places, strict=True)
+    return leaves, sorted(i for param, places in pairs if not param.frozen for i in places)
 
 
 def combine(trained: Any, rest: Any) -> Any:

@@ -1,0 +1,71 @@
+"""Which backend a model asks for: found from the classes of its containers and arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import optree
+
+from ..arrays import adapter_of
+from ..arrays.numbers import is_trainable_dtype
+from ..errors import ArgumentError
+from ..tree import flatten
+from ..tree.nodes import NAMESPACE
+from .backend import BACKENDS, Backend
+from .parts import NOTHING
+
+
+def backend_of(ad: Any, model: Any) -> Backend:
+    """Return the backend that was named, or the one that the model's classes ask for.
+
+    A container that is a library's own (an Equinox module) counts before the arrays in it.
+
+    Raises:
+        ArgumentError: `ad` is not a backend, or none or several are found.
+    """
+    if isinstance(ad, Backend):
+        return ad
+    if ad is not None:
+        hint = f": {ad.__name__}()" if isinstance(ad, type) and issubclass(ad, Backend) else ""
+        made = "make a backend of it" if hint else f"use one of {_names(BACKENDS)}"
+        raise ArgumentError(f"ad must be a backend such as AutoJAX(), got {ad!r}; {made}{hint}")
+    containers, arrays = _classes(model)
+    found = _known(containers) or _known(arrays)
+    if len(found) == 1:
+        return found[0]()
+    if found:
+        raise ArgumentError(
+            f"the model asks for {_names(found)} at once; say which one: ad={found[0].__name__}()"
+        )
+    if not arrays:
+        raise ArgumentError(NOTHING)
+    kinds = ", ".join(sorted(kind.__name__ for kind in arrays))
+    raise ArgumentError(f"no backend is known for the arrays of the model ({kinds}); give one: ad=")
+
+
+def _classes(model: Any) -> tuple[set[type], set[type]]:
+    """Return the classes of containers, and of arrays that are trained."""
+    leaves, _ = flatten(model)
+    seen: set[type] = set()
+
+    def see(x: Any) -> bool:
+        seen.add(type(x))
+        return False
+
+    optree.tree_flatten(model, see, none_is_leaf=True, namespace=NAMESPACE)
+    arrays = set()
+    for x in leaves:
+        adapter = adapter_of(type(x))
+        if adapter is not None and is_trainable_dtype(adapter.dtype(x)):
+            arrays.add(type(x))
+    return {kind for kind in seen if adapter_of(kind) is None}, arrays
+
+
+def _known(kinds: Iterable[type]) -> list[type[Backend]]:
+    """Return the backends that know one of these classes, each once."""
+    return [backend for backend in BACKENDS if any(map(backend.knows, kinds))]
+
+
+def _names(backends: Iterable[type[Backend]]) -> str:
+    return " and ".join(sorted({backend.__name__ for backend in backends}))

@@ -1,0 +1,83 @@
+"""A model taken apart for a library that differentiates: arrays that are trained, and the rest."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ..api.found import parameters
+from ..api.partition import moving
+from ..errors import ArgumentError
+from ..state import State
+from ..tree import Outline, Program, flatten, outline, program, rebuild
+
+MOST = 64
+NOTHING = (
+    "nothing in the model is trainable: it holds no floating array that is reached; make numbers "
+    "arrays with np.asarray(x, float), and register classes with optimisers.register(cls)"
+)
+
+
+class Shape(NamedTuple):
+    """What is static about a model: its outline, and how all of its leaves are replaced."""
+
+    outline: Outline
+    whole: Program
+
+
+_shapes: OrderedDict[Any, Shape] = OrderedDict()
+_lock = threading.Lock()
+
+
+def _shape_of(model: Any, structure: Any) -> Shape:
+    """Walk a model by name, unless one of the same structure was walked lately."""
+    with _lock:
+        shape = _shapes.get(structure)
+    if shape is None:
+        places = outline(model)
+        shape = Shape(places, program(places.nodes, range(len(places.paths))))
+        with _lock:
+            _shapes[structure] = shape
+            while len(_shapes) > MOST:
+                _shapes.popitem(last=False)
+    return shape
+
+
+class Parts:
+    """The arrays of a model that are to be differentiated, and how to put others in their place.
+
+    arrays: one for each place, so that a tied array comes as often as it stands in the model.
+    """
+
+    def __init__(self, model: Any, state: State | None = None) -> None:
+        self.leaves, structure = flatten(model)
+        self._model, self._shape = model, _shape_of(model, structure)
+        self.at = self._trained() if state is None else moving(state, model)[1]
+        self.arrays = [self.leaves[i] for i in self.at]
+
+    def _trained(self) -> list[int]:
+        """Return which leaves `setup` would train."""
+        places = self._shape.outline
+        found, _ = parameters(places, self.leaves, ties=(), warn=False)
+        if not found:
+            raise ArgumentError(NOTHING)
+        index = {path: i for i, path in enumerate(places.paths)}
+        return sorted(index[path] for f in found for path in f.param.paths)
+
+    def model_with(self, arrays: Sequence[Any]) -> Any:
+        """Return the model with other arrays; itself, if they are the ones that it has."""
+        if all(a is b for a, b in zip(arrays, self.arrays, strict=True)):
+            return self._model
+        leaves = list(self.leaves)
+        for i, x in zip(self.at, arrays, strict=True):
+            leaves[i] = x
+        return rebuild(self._model, self._shape.whole, leaves, False)
+
+    def nested(self, grads: Sequence[Any]) -> Any:
+        """Return gradients nested like the model, with None where nothing was differentiated."""
+        leaves: list[Any] = [None] * len(self.leaves)
+        for i, g in zip(self.at, grads, strict=True):
+            leaves[i] = g
+        return rebuild(self._model, self._shape.whole, leaves, False)
