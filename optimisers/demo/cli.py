@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import NoReturn
+from collections.abc import Sequence
 
-from optimisers import Rule
-from optimisers.errors import OptimiserError, RuleError
+from optimisers.errors import OptimiserError
 
-from . import curves, digits
+from ..arrays.needs import need
+from . import curves, digits, racing
 from .gradients import LIBRARIES
-from .needs import need
-from .rule_text import catalogue, parse_rule
+from .options import Parser, cannot_draw, picture, rule, whole
+from .rule_text import catalogue
 from .training import Run, train
 
 EPILOG = """\
@@ -22,14 +21,8 @@ examples:
   python -m optimisers --rule "Momentum(0.05)" --plot curves.png
   python -m optimisers --rule "OptimiserChain(ClipNorm(1), Adam(0.01))" --ad torch
   python -m optimisers rules
+  python -m optimisers race --rules Adam Lion Momentum --out race.png
 """
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser whose complaints are one line, without the usage before it."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {' '.join(message.split())}\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,12 +32,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code: 0, or 1 where the training diverged, or 130 where it was interrupted. Bad
         options and missing libraries leave by `SystemExit(2)`.
     """
-    parser = _parser()
-    options = parser.parse_args(argv)
-    if options.command == "rules":
-        print(catalogue())
-        return 0
+    parser, options = read(argv)
     try:
+        if options.command == "race":
+            return racing.run(options)
+        if options.command == "rules":
+            print(catalogue())
+            return 0
         return _demo(options)
     except (OptimiserError, OSError) as error:
         parser.error(str(error))
@@ -52,8 +46,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser() -> _Parser:
-    parser = _Parser(
+def read(argv: Sequence[str] | None = None) -> tuple[Parser, argparse.Namespace]:
+    """Read the arguments of a command; returns them with the parser that knows their options."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words[:1] == ["race"]:
+        parser = racing.parser()
+        return parser, parser.parse_args(words[1:], argparse.Namespace(command="race"))
+    parser = _parser()
+    return parser, parser.parse_args(words)
+
+
+def _parser() -> Parser:
+    parser = Parser(
         prog="python -m optimisers",
         description="Train a small network on handwritten digits and print its test accuracy.",
         epilog=EPILOG,
@@ -61,17 +65,20 @@ def _parser() -> _Parser:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "command", nargs="?", choices=["rules"], help="list the rules instead of training"
+        "command",
+        nargs="?",
+        choices=["rules", "race"],
+        help="list the rules instead of training, or let some race (`race --help`)",
     )
     parser.add_argument(
-        "--rule", type=_rule, default="Adam", help='a rule, e.g. "Momentum(0.05)" (default: Adam)'
+        "--rule", type=rule, default="Adam", help='a rule, e.g. "Momentum(0.05)" (default: Adam)'
     )
     parser.add_argument(
-        "--steps", type=_whole(1, 10**6), default=1000, help="how many steps (default: 1000)"
+        "--steps", type=whole(1, 10**6), default=1000, help="how many steps (default: 1000)"
     )
     parser.add_argument(
         "--seed",
-        type=_whole(0, 2**32 - 1),
+        type=whole(0, 2**32 - 1),
         default=0,
         help="for the split, the weights and the batches",
     )
@@ -79,7 +86,7 @@ def _parser() -> _Parser:
         "--ad", choices=LIBRARIES, default="jax", help="who differentiates (default: jax)"
     )
     parser.add_argument(
-        "--plot", type=_picture, metavar="FILE.png", help="draw loss and accuracy into a file"
+        "--plot", type=picture, metavar="FILE.png", help="draw loss and accuracy into a file"
     )
     return parser
 
@@ -114,36 +121,5 @@ def _draw(run: Run, options: argparse.Namespace) -> None:
     try:
         curves.draw(run, f"{options.rule}, gradients from {options.ad}", options.plot)
     except OSError as error:
-        raise OSError(f"cannot draw to {str(options.plot)!r}: {error.strerror or error}") from None
+        raise cannot_draw(options.plot, error) from None
     print(f"curves drawn into {options.plot}")
-
-
-def _rule(text: str) -> Rule:
-    try:
-        return parse_rule(text)
-    except RuleError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _whole(least: int, most: int) -> Callable[[str], int]:
-    def number(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if not least <= value <= most:
-            raise argparse.ArgumentTypeError(
-                f"expected a whole number from {least} to {most}, got {text!r}"
-            )
-        return value
-
-    return number
-
-
-def _picture(text: str) -> Path:
-    file = Path(text)
-    try:
-        curves.check_file(file)
-    except (ImportError, OSError, ValueError) as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return file

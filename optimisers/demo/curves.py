@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from .needs import need
+from optimisers.race import new_figure
+
 from .training import Run
 
 BLUE, PALE = "#1f5fa8", "#9dbfe6"
 
 
-def check_file(file: Path) -> None:
-    """Raise ValueError where no picture can be written, before minutes are spent on a training."""
-    kinds = sorted(_figure().canvas.get_supported_filetypes())
-    if file.suffix.removeprefix(".").lower() not in kinds:
-        raise ValueError(f"cannot draw to {str(file)!r}: its name must end in .{', .'.join(kinds)}")
-    if not file.absolute().parent.is_dir():
-        raise ValueError(f"cannot draw to {str(file)!r}: there is no folder {str(file.parent)!r}")
-    if file.is_dir():
-        raise ValueError(f"cannot draw to {str(file)!r}: it is a folder")
-
-
 def draw(run: Run, title: str, file: Path) -> None:
     """Draw loss and accuracy over the steps, side by side, into a file."""
-    figure = _figure()
+    figure = new_figure(9, 4)
     left, right = figure.subplots(1, 2)
     figure.suptitle(title, wrap=True)
 
@@ -49,8 +38,3 @@ def draw(run: Run, title: str, file: Path) -> None:
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(file, dpi=150)
-
-
-def _figure() -> Any:
-    # Not through pyplot, which would look for a screen and keep the figure alive.
-    return need("matplotlib.figure", "draw the curves").Figure((9, 4), layout="constrained")

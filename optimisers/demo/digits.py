@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .needs import need
+from ..arrays.needs import need
 
 PIXELS, CLASSES, WHITE = 64, 10, 16.0
 

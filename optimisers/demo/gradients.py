@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from .needs import need
+from ..arrays.needs import need
 
 
 class Library(NamedTuple):

@@ -1,0 +1,204 @@
+"""Races of rules: their paths over functions of two numbers, and pictures of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .api import adjust, setup, update
+from .arrays.needs import need
+from .errors import RuleError
+from .rules import Rule
+from .rules.checks import names_of
+
+# The rates that are tried, the value below which a function counts as done, how far pictures go.
+RATES = tuple(float(f"{rate:.2g}") for rate in np.geomspace(1e-4, 3.0, 40))
+DONE = 1e-10
+EDGES = (2.0, 1.5)
+# Readable on white, and apart for readers who see fewer colours.
+COLOURS = ("#0b62a4", "#c8511b", "#1b7f4b", "#8a3ea8", "#9a7300", "#b3273f", "#3c4a5a", "#0a8a94")
+
+
+class Course(NamedTuple):
+    """A function of two numbers whose least value is 0, and where a race over it begins."""
+
+    value: Callable[[Any], Any]
+    start: tuple[float, float]
+    bottoms: tuple[tuple[float, float], ...]
+
+
+class Lap(NamedTuple):
+    """One rule's way: the points [steps + 1, 2] and the values there, the start first."""
+
+    rule: Rule
+    points: Any
+    values: Any
+
+
+COURSES = {
+    "rosenbrock": Course(
+        lambda p: (1 - p[0]) ** 2 + 100 * (p[1] - p[0] ** 2) ** 2, (-1.2, 1.0), ((1.0, 1.0),)
+    ),
+    "valley": Course(lambda p: 0.5 * (p[0] ** 2 + 50 * p[1] ** 2), (-1.8, 1.0), ((0.0, 0.0),)),
+    "saddle": Course(
+        lambda p: 0.5 * p[0] ** 2 + 0.25 * (p[1] ** 2 - 1) ** 2,
+        (-1.6, 0.01),
+        ((0.0, 1.0), (0.0, -1.0)),
+    ),
+}
+
+
+def race(rule: Rule, on: str = "valley", steps: int = 150, *, tuned: bool = False) -> Lap:
+    """Take so many steps over a test function, in 32 bits.
+
+    Args:
+        rule: the rule; it is not changed.
+        on: "rosenbrock" (a curved valley), "valley" (fifty times as steep across as along) or
+            "saddle" (flat where the two ways down part).
+        steps: how many, at least 1.
+        tuned: whether `eta` is the best of `RATES`, which then run at once, under `jax.vmap`: the
+            one whose values have the least mean logarithm and whose way stays in the picture. A
+            rule without a learning rate runs as it stands.
+
+    Returns:
+        A `Lap`: rule, points float32 [steps + 1, 2], values float32 [steps + 1], unitless.
+
+    Raises:
+        ValueError: there is no such function, or no step to take.
+        RuleError: tuned, and no rate stays in the picture.
+
+    Examples:
+        >>> from optimisers import Momentum
+        >>> lap = race(Momentum(0.01), on="valley", steps=300)
+        >>> bool(lap.values[-1] < 1e-6)
+        True
+        >>> bool(0.02 < race(Momentum(rho=0.0), tuned=True).rule.eta < 0.04)
+        True
+    """
+    if on not in COURSES or steps < 1:
+        what = f"no function {on!r}" if on not in COURSES else f"no race of {steps} steps"
+        raise ValueError(f"there is {what}; expected one of {', '.join(COURSES)}, and steps >= 1")
+    way = _way(rule, COURSES[on], steps)
+    if not tuned or "eta" not in names_of(rule):
+        return Lap(rule, *map(np.asarray, jax.jit(way)(None)))
+    points, values = map(np.asarray, jax.jit(jax.vmap(way))(jnp.array(RATES, jnp.float32)))
+    inside = (np.abs(points) <= np.array(EDGES)).all(axis=(1, 2))
+    if not inside.any():
+        raise RuleError(f"{rule} leaves the picture of {on!r} at each of {len(RATES)} rates")
+    score = np.log(np.maximum(values, DONE)).mean(axis=1)
+    first = int(np.argmin(np.where(inside, score, np.inf)))
+    return Lap(rule.adjust(eta=RATES[first]), points[first], values[first])
+
+
+def _way(rule: Rule, course: Course, steps: int) -> Callable[[Any], Any]:
+    """Return a function of the learning rate (None: the rule's own) to points and values."""
+
+    def way(eta: Any) -> Any:
+        start = jnp.array(course.start, jnp.float32)
+        state = setup(rule, start)
+        if eta is not None:
+            state = adjust(state, eta)
+
+        def step(carry: Any, _: Any) -> Any:
+            state, point = carry
+            value, slope = jax.value_and_grad(course.value)(point)
+            return update(state, point, slope), (point, value)
+
+        (_, last), (points, values) = jax.lax.scan(step, (state, start), length=steps)
+        return jnp.vstack([points, last]), jnp.append(values, course.value(last))
+
+    return way
+
+
+def draw(laps: Mapping[str, Sequence[Lap]], file: Path) -> None:
+    """Draw races into a file: for each function the paths, and below them the values.
+
+    Args:
+        laps: the laps of each test function, by its name.
+        file: what is written; its suffix says in which format.
+
+    Raises:
+        MissingLibraryError: matplotlib is not installed.
+    """
+    figure = new_figure(3.6 * len(laps), 5.6)
+    rows = figure.subplots(2, len(laps), squeeze=False, height_ratios=[5, 4])
+    for column, (on, ways) in enumerate(laps.items()):
+        path, curve = rows[0][column], rows[1][column]
+        draw_course(path, on)
+        for lap, colour in zip(ways, COLOURS, strict=False):
+            draw_path(path, lap, colour)
+            curve.semilogy(np.maximum(lap.values, DONE), color=colour, label=label(lap.rule))
+        curve.set(xlabel="step", ylim=(DONE / 2, 1e3), ylabel="value" if column == 0 else "")
+        curve.legend(fontsize=7, frameon=False)
+        _plain(curve)
+    figure.savefig(file, dpi=150)
+
+
+def draw_course(axes: Any, on: str, ink: str = "#333333", colours: str = "Greys") -> None:
+    """Draw the lines of equal value of a test function, its start and its lowest points."""
+    course = COURSES[on]
+    x, y = np.meshgrid(np.linspace(-EDGES[0], EDGES[0], 161), np.linspace(-EDGES[1], EDGES[1], 121))
+    heights = np.asarray(course.value(jnp.array([x, y], jnp.float32)))
+    levels = np.geomspace(1e-2, 1e3, 16)
+    axes.contour(x, y, heights, levels, cmap=colours, norm="log", linewidths=0.6, alpha=0.55)
+    axes.plot(*course.start, "o", color=ink, markersize=4)
+    for bottom in course.bottoms:
+        axes.plot(*bottom, "*", color=ink, markersize=8)
+    axes.set(
+        xlim=(-EDGES[0], EDGES[0]),
+        ylim=(-EDGES[1], EDGES[1]),
+        xticks=[],
+        yticks=[],
+        aspect="equal",
+        title=on,
+    )
+
+
+def draw_path(axes: Any, lap: Lap, colour: str, **style: Any) -> None:
+    """Draw the way of one rule."""
+    axes.plot(*lap.points.T, color=colour, **{"linewidth": 1.3, "markersize": 2, **style})
+
+
+def label(rule: Rule) -> str:
+    """Return a short name of a rule: its class and its learning rate."""
+    eta = getattr(rule, "eta", None)
+    return type(rule).__name__ + (f", eta {eta:.2g}" if isinstance(eta, float) else "")
+
+
+def draw_curves(axes: Any, curves: Mapping[str, Any], **settings: Any) -> None:
+    """Draw one line of x and y for each name."""
+    for (name, (x, y)), colour in zip(curves.items(), COLOURS, strict=False):
+        axes.plot(x, y, color=colour, label=name)
+    axes.set(**settings)
+    axes.legend(fontsize=8, frameon=False)
+    _plain(axes)
+
+
+def new_figure(width: float, height: float) -> Any:
+    """Return a figure of matplotlib, in inches, with its parts laid out."""
+    # Not through pyplot, which would look for a screen and keep the figure alive.
+    return need("matplotlib.figure", "draw").Figure((width, height), layout="constrained")
+
+
+def check_file(file: Path) -> None:
+    """Raise ValueError where no picture can be written, before minutes are spent on a training."""
+    kinds = sorted(new_figure(1, 1).canvas.get_supported_filetypes())
+    if file.suffix.removeprefix(".").lower() not in kinds:
+        raise ValueError(f"cannot draw to {str(file)!r}: its name must end in .{', .'.join(kinds)}")
+    if not file.absolute().parent.is_dir():
+        raise ValueError(f"cannot draw to {str(file)!r}: there is no folder {str(file.parent)!r}")
+    if file.is_dir():
+        raise ValueError(f"cannot draw to {str(file)!r}: it is a folder")
+
+
+def _plain(axes: Any) -> None:
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+__all__ = ["COURSES", "Course", "Lap", "draw", "race"]

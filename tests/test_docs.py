@@ -1,0 +1,81 @@
+"""The documentation: no block of code is left out, and what pages promise about the whole is so."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from optimisers.demo import cli
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+FENCE = re.compile(
+    r"^([ \t]*)```[ \t]*([\w+-]*)[^\n]*\n(.*?)^\1```[ \t]*$", re.DOTALL | re.MULTILINE
+)
+# Languages of blocks that hold no Python; the tests below look at what the shell ones say.
+OTHERS = {"sh", "output", "text", "julia", "toml"}
+ACTS = ("python -m pip install ", "python -m venv ", "python -m pytest", "nox", ". ", "git ")
+
+
+def page(file: Path) -> str:
+    return str(file.relative_to(DOCS))
+
+
+def sybil() -> Any:
+    """Return the parser that the run of the pages uses."""
+    spec = importlib.util.spec_from_file_location("docs_conftest", DOCS / "conftest.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.pages
+
+
+@pytest.mark.parametrize("file", PAGES, ids=page)
+def test_no_python_block_is_left_out(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    spans = [(region.start, region.end) for region in sybil().parse(file).examples()]
+    for fence in FENCE.finditer(text):
+        indent, language, body = fence.groups()
+        line = text.count("\n", 0, fence.start()) + 1
+        if language == "python":
+            inside = [s for s in spans if fence.start() <= s[0] and s[1] <= fence.end() + 1]
+            assert inside, f"line {line} does not run"
+            assert not indent, f"line {line}: an indented block is not found by every reader"
+            assert "doctest: +SKIP" not in body
+        else:
+            assert language in OTHERS, f"line {line}: a block of {language or 'no language'}"
+    assert "skip:" not in re.sub(FENCE, "", text)
+
+
+@pytest.mark.parametrize("file", PAGES, ids=page)
+def test_what_a_block_prints_is_shown_below_it(file: Path) -> None:
+    blocks = list(FENCE.finditer(file.read_text(encoding="utf-8")))
+    for block, after in zip(blocks, [block[2] for block in blocks[1:]] + [""], strict=False):
+        if block[2] == "python" and not block[3].startswith(">>>"):
+            calls = [n for n in ast.walk(ast.parse(block[3])) if isinstance(n, ast.Call)]
+            if any(ast.unparse(call.func) == "print" for call in calls):
+                assert after == "output", block[0]
+
+
+@pytest.mark.parametrize("file", [*PAGES, ROOT / "README.md"], ids=lambda file: file.name)
+def test_shell_blocks_hold_commands_that_there_are(file: Path) -> None:
+    for block in FENCE.finditer(file.read_text(encoding="utf-8")):
+        if block[2] != "sh":
+            continue
+        for line in block[3].splitlines():
+            for command in filter(None, line.partition("#")[0].strip().split(" && ")):
+                words = shlex.split(command)
+                if words[:3] == ["python", "-m", "optimisers"]:
+                    cli.read(words[3:])
+                elif words[0] == "python" and words[1].endswith(".py"):
+                    assert (ROOT / words[1]).is_file(), command
+                else:
+                    assert command.startswith(ACTS), command
