@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 from typing import Any
 
 import jax
@@ -11,7 +13,9 @@ import pytest
 
 import optimisers
 from optimisers import Descent, ad, setup, update
-from optimisers.errors import ArgumentError, ShapeError
+from optimisers.ad.backend import BACKENDS
+from optimisers.ad.find import backend_of
+from optimisers.errors import ArgumentError, MissingLibraryError, ShapeError
 
 
 def squares(model: Any, x: Any) -> Any:
@@ -126,5 +130,230 @@ def test_bad_arguments_get_one_sentence() -> None:
 
 def test_a_backend_is_a_value() -> None:
     assert ad.AutoJAX() == ad.AutoJAX()
-    assert repr(ad.AutoJAX()) == "AutoJAX()"
+    assert repr(ad.AutoFiniteDiff(1e-4)) == "AutoFiniteDiff(step=0.0001)"
     assert optimisers.ad is ad
+
+
+def test_gradients_of_an_equinox_module_are_one() -> None:
+    import equinox as eqx
+
+    mlp = eqx.nn.MLP(2, 1, 3, 1, activation=jnp.tanh, key=jax.random.key(0))
+    (value, act), grads = ad.value_and_gradient(
+        lambda m, x: (m(x)[0], m.activation), mlp, jnp.ones(2), has_aux=True
+    )
+    assert type(grads) is type(mlp)
+    assert act is mlp.activation
+    assert grads.activation is None
+    expected = eqx.filter_grad(lambda m, x: m(x)[0])(mlp, jnp.ones(2))
+    np.testing.assert_array_equal(grads.layers[0].weight, expected.layers[0].weight)
+    assert backend_of(None, {"deep": [mlp]}) == ad.AutoEquinox()
+    np.testing.assert_allclose(value, mlp(jnp.ones(2))[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64])
+def test_autograd_answers_as_jax_does(dtype: Any) -> None:
+    import autograd.numpy as anp
+
+    model = {"w": np.array([1.0, 2.0], dtype), "b": np.array(3.0, dtype), "off": np.ones(1, dtype)}
+
+    def loss(np_: Any, m: Any) -> Any:
+        value = np_.sum(np_.abs(m["w"] * m["w"] * m["b"]))
+        return value, {"w": m["w"], "all": m, "text": "kept"}
+
+    (value, aux), grads = ad.value_and_gradient(
+        functools.partial(loss, anp), model, has_aux=True, ad=ad.AutoAutograd()
+    )
+    (same, _), expected = ad.value_and_gradient(functools.partial(loss, jnp), model, has_aux=True)
+    np.testing.assert_allclose(value, same, rtol=1e-6)
+    np.testing.assert_array_equal(grads["off"], [0.0])
+    for name in ("w", "b"):
+        np.testing.assert_allclose(grads[name], expected[name], rtol=1e-6)
+    assert type(aux["w"]) is np.ndarray
+    assert type(aux["all"]["b"]) is np.ndarray
+    assert aux["text"] == "kept"
+
+
+def test_autograd_nests() -> None:
+    import autograd.numpy as anp
+
+    def cubes(m: Any) -> Any:
+        return anp.sum(m["w"] ** 3), m["w"]
+
+    def slope(m: Any) -> Any:
+        (value, aux), grads = ad.value_and_gradient(cubes, m, has_aux=True)
+        return anp.sum(grads["w"]) + value + anp.sum(aux)
+
+    w = np.array([1.0, 2.0])
+    grads = ad.gradient(slope, {"w": w}, ad=ad.AutoAutograd())
+    np.testing.assert_allclose(grads["w"], 6 * w + 3 * w**2 + 1)
+
+
+def test_torch_gives_none_where_nothing_depends_on_a_tensor(torch: Any) -> None:
+    used, unused = torch.tensor([1.0, 2.0]), torch.ones(3)
+    frozen = torch.nn.Parameter(torch.ones(2), requires_grad=False)
+    model = {
+        "used": used,
+        "unused": unused,
+        "frozen": frozen,
+        "n": torch.arange(2),
+        "act": torch.tanh,
+    }
+
+    def loss(m: Any) -> Any:
+        return (m["used"] ** 2 * m["frozen"]).sum(), {"tripled": [3 * m["used"]], "n": m["n"]}
+
+    (value, aux), grads = ad.value_and_gradient(loss, model, has_aux=True)
+    assert {k: g for k, g in grads.items() if k != "used"} == dict.fromkeys(
+        ("unused", "frozen", "n", "act")
+    )
+    np.testing.assert_array_equal(grads["used"], [2.0, 4.0])
+    assert float(value) == 5.0
+    assert not value.requires_grad
+    assert not aux["tripled"][0].requires_grad
+    assert aux["n"] is model["n"]
+    assert not used.requires_grad
+    assert used.grad is None
+
+
+def test_torch_differentiates_parameters_and_under_no_grad(torch: Any) -> None:
+    w = torch.nn.Parameter(torch.tensor([1.0, 2.0]))
+    with torch.no_grad():
+        grads = ad.gradient(lambda m: (m[0] ** 2).sum(), [w])
+    np.testing.assert_array_equal(grads[0], [2.0, 4.0])
+    assert w.grad is None
+
+
+def test_torch_nests(torch: Any) -> None:
+    def cubes(m: Any) -> Any:
+        return (m["w"] ** 3).sum()
+
+    w = torch.tensor([1.0, 2.0])
+    grads = ad.gradient(lambda m: ad.gradient(cubes, m)["w"].sum() + cubes(m), {"w": w})
+    np.testing.assert_allclose(grads["w"], 6 * w + 3 * w**2)
+    x = w.clone().requires_grad_()
+    ad.gradient(cubes, {"w": 1 * x})["w"].sum().backward()
+    np.testing.assert_allclose(x.grad, 6 * w)
+
+
+def test_torch_refuses_a_value_cut_off_from_the_model(torch: Any) -> None:
+    for cut in (lambda m: m["w"].sum().item(), lambda m: m["w"].sum().detach()):
+        with pytest.raises(ArgumentError, match=r"does not depend on the model.*\.item\(\)"):
+            ad.gradient(cut, {"w": torch.ones(2)})
+
+
+def test_torch_complex_gradients_are_directions_of_descent(torch: Any) -> None:
+    z = torch.tensor([3.0 + 4.0j])
+    np.testing.assert_allclose(ad.gradient(lambda z: (z.abs() ** 2).sum(), z), 2 * z)
+
+
+def ties_of(backend: ad.Backend, w: Any) -> tuple[Any, Any]:
+    model = {"enc": w, "dec": w, "b": w * 1}
+    grads = ad.gradient(
+        lambda m: (2 * m["enc"] + 5 * m["dec"] + 11 * m["b"]).sum(), model, ad=backend
+    )
+    return model, grads
+
+
+@pytest.mark.parametrize("ties", [None, [("enc", "dec")], [("enc", "dec", "b")], ()])
+def test_ties_need_no_flag(ties: Any, torch: Any) -> None:
+    arrays = {
+        ad.AutoJAX(): jnp.ones(2),
+        ad.AutoEquinox(): jnp.ones(2),
+        ad.AutoAutograd(): np.ones(2),
+        ad.AutoFiniteDiff(): np.ones(2),
+        ad.AutoTorch(): torch.ones(2),
+    }
+    by_hand = {None: (7, 7, 11), "b": (18, 18, 18), "none": (2, 5, 11)}
+    wanted = by_hand["none" if ties == () else "b" if ties and len(ties[0]) == 3 else None]
+    for backend, w in arrays.items():
+        model, grads = ties_of(backend, w)
+        _, new = update(setup(Descent(1.0), model, ties=ties), model, grads)
+        moved = [float((w - new[name])[0]) for name in ("enc", "dec", "b")]
+        np.testing.assert_allclose(moved, wanted, rtol=1e-6, err_msg=repr(backend))
+
+
+def test_finite_differences_check_any_library(torch: Any) -> None:
+    w, x = np.array([[1.0, 2.0], [3.0, -4.0]], np.float32), np.array([0.5, 2.0], np.float32)
+
+    def loss(m: Any, x: Any) -> Any:
+        return (m["w"] ** 2 @ x).sum(), m["n"]
+
+    for array in (np.array, jnp.array, torch.tensor):
+        (value, n), grads = ad.value_and_gradient(
+            loss, {"w": array(w), "n": 3}, array(x), ad=ad.AutoFiniteDiff(), has_aux=True
+        )
+        assert grads["w"].dtype == np.float64
+        np.testing.assert_allclose(grads["w"], 2.0 * w * x, rtol=1e-9)
+        assert (n, grads["n"]) == (3, None)
+        np.testing.assert_allclose(value, loss({"w": w, "n": 3}, x)[0])
+    z = np.array([3.0 + 4.0j])
+    np.testing.assert_allclose(
+        ad.gradient(lambda z: (abs(z) ** 2).sum(), z, ad=ad.AutoFiniteDiff()), 2 * z, rtol=1e-9
+    )
+    with pytest.raises(ArgumentError, match=r"cannot be used inside jax\.jit"):
+        jax.jit(lambda w: ad.gradient(jnp.sum, w, ad=ad.AutoFiniteDiff()))(jnp.ones(2))
+
+
+def test_the_backend_is_found_from_the_model(torch: Any) -> None:
+    found = {
+        ad.AutoJAX(): [jnp.ones(2), {"a": np.ones(2)}, [jnp.ones(2), np.ones(2)]],
+        ad.AutoTorch(): [
+            torch.ones(2),
+            {"a": torch.ones(2), "np": np.ones(2)},
+            torch.nn.Linear(1, 1),
+        ],
+    }
+    for backend, models in found.items():
+        for model in models:
+            assert backend_of(None, model) == backend
+    with pytest.raises(ArgumentError, match=r"AutoJAX and AutoTorch at once.* ad=AutoJAX\(\)"):
+        backend_of(None, [jnp.ones(2), torch.ones(2)])
+
+
+def test_a_named_backend_takes_arrays_of_others(torch: Any) -> None:
+    w = np.array([1.0, 2.0], np.float32)
+    for backend, array in [
+        (ad.AutoTorch(), np.array), (ad.AutoTorch(), jnp.array), (ad.AutoJAX(), torch.tensor)
+    ]:  # fmt: skip
+        model = {"w": array(w)}
+        grads = ad.gradient(lambda m: (m["w"] ** 2).sum(), model, ad=backend)
+        np.testing.assert_array_equal(np.asarray(grads["w"]), 2 * w)
+        _, new = update(setup(Descent(0.5), model), model, grads)
+        np.testing.assert_array_equal(np.asarray(new["w"]), [0.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("backend", "library"),
+    [(ad.AutoEquinox, "equinox"), (ad.AutoAutograd, "autograd"), (ad.AutoTorch, "torch")],
+)
+def test_a_missing_library_gets_the_line_that_installs_it(
+    backend: Any, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(
+        MissingLibraryError, match=f"not installed; python -m pip install {library}"
+    ):
+        backend()
+
+
+def test_a_new_backend_is_two_methods() -> None:
+    class Ring:
+        """An array of a library of one function."""
+
+    class AutoRing(ad.Backend):
+        @classmethod
+        def knows(cls, kind: type) -> bool:
+            return issubclass(kind, Ring)
+
+        def differentiate(self, f: Any, arrays: Any) -> Any:
+            return f(arrays), [np.full(np.shape(x), 7.0) for x in arrays]
+
+    try:
+        assert backend_of(None, {"ring": Ring()}) == AutoRing()
+        model = {"w": np.ones(2), "n": 3}
+        value, grads = ad.value_and_gradient(lambda m: m["w"].sum(), model, ad=AutoRing())
+        assert float(value) == 2.0
+        np.testing.assert_array_equal(grads["w"], [7.0, 7.0])
+        assert grads["n"] is None
+    finally:
+        BACKENDS.remove(AutoRing)

@@ -1,7 +1,20 @@
 """Gradients from any library that differentiates, asked for in one way."""
 
 from .asking import gradient, value_and_gradient
+from .autograd_ import AutoAutograd
 from .backend import Backend
+from .equinox_ import AutoEquinox
+from .finite_diff import AutoFiniteDiff
 from .jax_ import AutoJAX
+from .torch_ import AutoTorch
 
-__all__ = ["AutoJAX", "Backend", "gradient", "value_and_gradient"]
+__all__ = [
+    "AutoAutograd",
+    "AutoEquinox",
+    "AutoFiniteDiff",
+    "AutoJAX",
+    "AutoTorch",
+    "Backend",
+    "gradient",
+    "value_and_gradient",
+]

@@ -32,11 +32,13 @@ class Backend:
     tied: what the library gives for an array that stands at several places. "parts": at each place
     the contribution of that place. "total": at each place the whole, of which only the first is
     kept, so that `update`, which adds what it finds at tied places, is right with both.
+    in_place: whether `train` writes into the caller's model, as those who use the library expect.
     """
 
     library: ClassVar[str | None] = None
     install: ClassVar[str] = ""
     tied: ClassVar[Literal["parts", "total"]] = "parts"
+    in_place: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -61,8 +63,8 @@ class Backend:
         Args:
             f: takes a list of arrays, and returns `(value, aux)`: one number of the library, and
                 anything else, which only has to be handed on.
-            arrays: those of the model that are trained, one for each place. Arrays of a class that
-                `knows` denies come as NumPy arrays.
+            arrays: those of the model that are trained, one for each place; if the backend was
+                named and not found, they may be another library's (see `viewed`).
 
         Returns:
             `((value, aux), gradients)`: for each array its gradient, None where there is none;
@@ -78,12 +80,11 @@ class Backend:
         With a state, only what is trained and not frozen in it is differentiated.
         """
         parts = Parts(model, state)
-        arrays = [x if self.knows(type(x)) else viewed(x) for x in parts.arrays]
 
         def of_arrays(new: Arrays) -> tuple[Any, Any]:
             return checked(f(parts.model_with(new), *data), has_aux)
 
-        value, grads = self._differentiated(of_arrays, arrays)
+        value, grads = self._differentiated(of_arrays, parts.arrays)
         return (value if has_aux else value[0]), parts.nested(grads)
 
     def compiled(self, f: Any) -> Callable[..., tuple[Any, Any]]:

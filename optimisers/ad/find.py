@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import optree
 
 from ..arrays import adapter_of
@@ -19,7 +20,8 @@ from .parts import NOTHING
 def backend_of(ad: Any, model: Any) -> Backend:
     """Return the backend that was named, or the one that the model's classes ask for.
 
-    A container that is a library's own (an Equinox module) counts before the arrays in it.
+    A container that is a library's own (an Equinox module) counts before the arrays in it, and
+    arrays of a library before NumPy's, which any of them takes.
 
     Raises:
         ArgumentError: `ad` is not a backend, or none or several are found.
@@ -31,7 +33,8 @@ def backend_of(ad: Any, model: Any) -> Backend:
         made = "make a backend of it" if hint else f"use one of {_names(BACKENDS)}"
         raise ArgumentError(f"ad must be a backend such as AutoJAX(), got {ad!r}; {made}{hint}")
     containers, arrays = _classes(model)
-    found = _known(containers) or _known(arrays)
+    numpy = {kind for kind in arrays if issubclass(kind, np.ndarray)}
+    found = _known(containers) or _known(arrays - numpy) or _known(numpy)
     if len(found) == 1:
         return found[0]()
     if found:

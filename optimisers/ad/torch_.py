@@ -1,0 +1,95 @@
+"""torch: nests of tensors, and modules."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..arrays import adapter_of
+from ..errors import ArgumentError
+from ..tree import flatten, outline, program, rebuild
+from .backend import Arrays, Backend, Differentiable, comes_from, once, viewed
+
+# Whether a gradient is being taken of what is going on: then it must be differentiable itself.
+_within: ContextVar[bool] = ContextVar("within", default=False)
+
+
+@dataclass(frozen=True)
+class AutoTorch(Backend):
+    """Differentiate with `torch.autograd.grad`: nests of tensors, and modules.
+
+    `.grad` of no tensor is read or written. None stands where the value does not depend on a
+    tensor. A Parameter is differentiated as it is, and where it stands at several places, its total
+    is at the first; other tensors get a contribution at each place.
+
+    Examples:
+        >>> import torch
+        >>> model = {"w": torch.tensor([1.0, 2.0]), "unused": torch.ones(1)}
+        >>> ad.gradient(lambda m: (m["w"] ** 2).sum(), model)
+        {'w': tensor([2., 4.]), 'unused': None}
+    """
+
+    library: ClassVar[str | None] = "torch"
+    in_place: ClassVar[bool] = True
+
+    @classmethod
+    def knows(cls, kind: type) -> bool:
+        """Tensors and modules."""
+        if not comes_from(kind, "torch"):
+            return False
+        import torch
+
+        return issubclass(kind, torch.Tensor | torch.nn.Module)
+
+    def differentiate(self, f: Differentiable, arrays: Arrays) -> tuple[tuple[Any, Any], Arrays]:
+        """Ask torch for the gradient with respect to tensors that stand for the given ones."""
+        import torch
+
+        xs = list(map(_own, arrays))
+        outer = _within.get() or any(map(_is_computed, arrays))
+        token = _within.set(True)
+        try:
+            with torch.enable_grad():
+                value, aux = f(xs)
+        finally:
+            _within.reset(token)
+        if not (isinstance(value, torch.Tensor) and value.requires_grad):
+            raise ArgumentError(
+                "cannot differentiate a value that does not depend on the model: return what torch "
+                "computed, without .item() or .detach()"
+            )
+        grads = torch.autograd.grad(value, xs, allow_unused=True, create_graph=outer)
+        if not outer:  # what hangs on a graph keeps all of its arrays alive
+            value, aux = value.detach(), _detached(aux)
+        return (value, aux), once(xs, grads)
+
+
+def _is_computed(x: Any) -> bool:
+    """Tell whether a tensor is itself a result that somebody may differentiate."""
+    return bool(getattr(x, "requires_grad", False)) and not x.is_leaf
+
+
+def _own(x: Any) -> Any:
+    """Return a tensor of the same memory, one for each place, as two places need not be tied.
+
+    A Parameter is returned itself: modules hold on to it.
+    """
+    import torch
+
+    if not isinstance(x, torch.Tensor):
+        adapter = adapter_of(torch.Tensor)
+        assert adapter is not None
+        x = adapter.array(viewed(x))
+    if isinstance(x, torch.nn.Parameter):
+        return x
+    return x.view_as(x) if x.requires_grad else x.detach().requires_grad_()
+
+
+def _detached(aux: Any) -> Any:
+    import torch
+
+    leaves, _ = flatten(aux, "aux")
+    new = [x.detach() if isinstance(x, torch.Tensor) and x.requires_grad else x for x in leaves]
+    held = [i for i, x in enumerate(new) if x is not leaves[i]]
+    return rebuild(aux, program(outline(aux, "aux").nodes, held), new, False)
