@@ -9,13 +9,14 @@ import jax
 import numpy as np
 
 from ..arrays import describe
+from ..arrays.containers import Kind
 from ..errors import ArgumentError, StructureError
 from ..state import State
 from ..state.relayout import Kept, relaid
 from ..state.spec import struct_of
 from ..state.state import Box, copied
 from ..tree import flatten
-from ..tree.nodes import Kind, kind_of
+from ..tree.nodes import kind_of
 from ..tree.outline import step
 from ..tree.paths import Place, name_meant, names_in
 from .adjust import adjust

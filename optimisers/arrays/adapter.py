@@ -48,6 +48,10 @@ class Adapter(Protocol):
         """Return a gradient as a dense JAX or NumPy array, or None where it means none."""
         ...
 
+    def held(self, x: Any) -> Any:
+        """Return the gradient that the array itself carries (torch's `.grad`), or None."""
+        ...
+
     def may_write(self, x: Any) -> bool:
         """Tell whether the memory of `x` can be written in place."""
         ...
@@ -75,7 +79,8 @@ class Adapter(Protocol):
 
 LIBRARIES = {
     "numpy": "numpy_", "jax": "jax_", "jaxlib": "jax_", "torch": "torch_", "scipy": "scipy_",
-    "autograd": "autograd_",
+    "autograd": "autograd_", "keras": "keras_", "tensorflow": "tensorflow_", "mlx": "mlx_",
+    "tinygrad": "tinygrad_",
 }  # fmt: skip
 
 

@@ -53,6 +53,10 @@ class JaxAdapter:
             return None if g.dtype == jax.dtypes.float0 else g
         return None if type(g).__name__ == "SymbolicZero" else g.todense()
 
+    def held(self, x: Any) -> Any:
+        """JAX's arrays carry no gradient."""
+        return None
+
     def may_write(self, x: Any) -> bool:
         """JAX's arrays are never written; `update_` gives their memory to the result instead."""
         return False

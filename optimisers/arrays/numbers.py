@@ -82,5 +82,5 @@ def describe(x: Any) -> str:
     # The class is asked first: other objects may answer to these names with anything, or raise.
     if not (hasattr(type(x), "shape") and hasattr(type(x), "dtype")):
         return type(x).__name__
-    name = str(x.dtype).removeprefix("torch.").removeprefix("<dtype: '").removesuffix("'>")
+    name = str(x.dtype).removeprefix("<dtype: '").removesuffix("'>").rpartition(".")[2]
     return f"{name}{list(x.shape)}"

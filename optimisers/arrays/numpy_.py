@@ -51,6 +51,10 @@ class NumPyAdapter:
         narrower = {"g": np.float64, "G": np.complex128}.get(g.dtype.char)
         return self.view(g) if narrower is None else g.astype(narrower)
 
+    def held(self, x: Any) -> Any:
+        """NumPy's arrays carry no gradient."""
+        return None
+
     def may_write(self, x: Any) -> bool:
         """Read-only arrays, and those whose elements share memory, cannot be written."""
         if x.flags.c_contiguous or not x.flags.writeable:

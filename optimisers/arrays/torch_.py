@@ -79,6 +79,10 @@ class TorchAdapter:
             raise DeviceError("a tensor on the meta device holds no numbers")
         return self.view(g)
 
+    def held(self, x: Any) -> Any:
+        """Return what `backward()` left in the tensor."""
+        return x.grad if x.is_leaf else None  # torch warns of others
+
     def may_write(self, x: Any) -> bool:
         """Expanded tensors share memory between elements; lazily conjugated ones hide it."""
         shared = any(s == 0 and n > 1 for s, n in zip(x.stride(), x.shape, strict=True))

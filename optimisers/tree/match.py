@@ -49,7 +49,7 @@ def match(model: Outline, grads: Outline, trained: Collection[int]) -> Match:
         above = _above(path, given)
         if above is not None:
             pruned[given[above]] = nodes[above].code
-        elif not _may_lack(path, aligned, grads):
+        elif not _may_lack(path, aligned, nodes):
             _missing(model, grads, aligned, nodes, i)
     _extras(grads, nodes, leaves, given, pruned)
     return Match(tuple(index), tuple(pruned.items()))
@@ -101,10 +101,10 @@ def _above(path: Path, given: dict[Path, int]) -> Path | None:
     return next((path[:n] for n in range(len(path)) if path[:n] in given), None)
 
 
-def _may_lack(path: Path, aligned: dict[Path, Node], grads: Outline) -> bool:
-    """Tell whether the deepest container on the way down lets names be missing."""
-    deepest = next(aligned[path[:n]] for n in reversed(range(len(path))) if path[:n] in aligned)
-    return deepest.optional
+def _may_lack(path: Path, aligned: dict[Path, Node], nodes: dict[Path, Node]) -> bool:
+    """Tell whether the deepest container on the way down, on either side, lets names be missing."""
+    deepest = next(path[:n] for n in reversed(range(len(path))) if path[:n] in aligned)
+    return aligned[deepest].optional or nodes[deepest].optional
 
 
 def _missing(

@@ -10,49 +10,18 @@ import collections
 import dataclasses
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Sequence
+from typing import Any
 
 import jax
 import optree
 
 from ..arrays import is_array_type
+from ..arrays.containers import Kind, Level, NameTuple, as_sequence, container_of, keyed
 from ..errors import StructureError
 
 NAMESPACE = "optimisers"
 _lock = threading.RLock()
-
-
-class Level(NamedTuple):
-    """One container taken apart: its children, their names, and how names are written as code.
-
-    dotted: children are attributes. ordered: children may also be matched by position.
-    untrained: names of children that exist but are left alone, so that a gradient there is ignored.
-    optional: a gradient tree of this kind may leave names out.
-    """
-
-    children: Sequence[Any]
-    names: tuple[Hashable, ...]
-    dotted: bool = False
-    ordered: bool = False
-    untrained: tuple[str, ...] = ()
-    optional: bool = False
-
-
-NameTuple = tuple[Hashable, ...]
-
-
-class Kind(NamedTuple):
-    """How one class of containers is taken apart, rebuilt, and written into where that can be.
-
-    `get(x, names)` is the quick half of `open`, for names that are known. `build` returns a
-    container like `x` with other children; `write` puts them into `x` and returns it.
-    """
-
-    open: Callable[[Any], Level]
-    get: Callable[[Any, NameTuple], Sequence[Any]]
-    build: Callable[[Any, NameTuple, list[Any]], Any]
-    write: Callable[[Any, NameTuple, Sequence[Any]], Any] | None = None
 
 
 class Names:
@@ -123,13 +92,14 @@ def _bridge_new_types(leaves: Sequence[Any]) -> bool:
 
 
 def _bridged(x: Any) -> bool:
-    """Tell whether a leaf is a container after all, by now, because JAX's registry knows it."""
+    """Tell whether a leaf is a container after all, by now: its library's, or JAX's registry's."""
     cls = type(x)
     with _lock:  # so that a class which another thread is adding is added when we look again
         if cls not in _kinds:
-            if jax.tree_util.all_leaves([x]):
+            kind = container_of(cls)
+            if kind is None and jax.tree_util.all_leaves([x]):
                 return False
-            add_kind(cls, BRIDGED)
+            add_kind(cls, kind or BRIDGED)
         return True
 
 
@@ -170,11 +140,6 @@ def _build_optree(x: Any, names: NameTuple, children: list[Any]) -> Any:
 def open_items(x: Any) -> Level:
     """Take apart a mapping by its keys."""
     return Level(list(x.values()), tuple(x))
-
-
-def open_sequence(x: Any) -> Level:
-    """Take apart a sequence by its positions."""
-    return Level(x, tuple(range(len(x))), ordered=True)
 
 
 def _open_named_tuple(x: Any) -> Level:
@@ -245,15 +210,6 @@ def _has_fields(x: Any, names: NameTuple) -> bool:
     return all(held.get(n) is c for n, c in zip(names, open_jax(x).children, strict=True))
 
 
-def _items(x: Any, names: NameTuple) -> Sequence[Any]:
-    return [x[name] for name in names]
-
-
-def attributes(x: Any, names: NameTuple) -> Sequence[Any]:
-    """Return the attributes of an object with these names."""
-    return [getattr(x, str(name)) for name in names]
-
-
 def _itself(x: Any, names: NameTuple) -> Sequence[Any]:
     children: Sequence[Any] = x
     return children
@@ -263,11 +219,11 @@ def _one_level(x: Any, names: NameTuple) -> Sequence[Any]:
     return _open_optree(x).children
 
 
-DICT = Kind(_open_optree, _items, _build_dict, _write_dict)
-SEQUENCE = Kind(open_sequence, _itself, lambda x, names, children: children, _write_sequence)
-TUPLE = Kind(open_sequence, _itself, lambda x, names, children: type(x)(children))
+DICT = Kind(_open_optree, keyed, _build_dict, _write_dict)
+SEQUENCE = Kind(as_sequence, _itself, lambda x, names, children: children, _write_sequence)
+TUPLE = Kind(as_sequence, _itself, lambda x, names, children: type(x)(children))
 NAMED_TUPLE = Kind(_open_named_tuple, _itself, lambda x, names, children: type(x)._make(children))
-DEQUE = Kind(open_sequence, _itself, _build_deque, _write_sequence)
+DEQUE = Kind(as_sequence, _itself, _build_deque, _write_sequence)
 OPTREE = Kind(_open_optree, _one_level, _build_optree)
 BRIDGED = Kind(open_jax, lambda x, names: open_jax(x).children, _build_jax, _write_jax)
 BUILT_IN: dict[type, Kind] = {

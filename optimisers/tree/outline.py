@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from .nodes import Kind, kind_of
+from ..arrays.containers import Kind
+from .nodes import kind_of
 from .register import trainable
 
 Path = tuple[Hashable, ...]
@@ -40,7 +41,7 @@ class Node(NamedTuple):
 class Outline:
     """The names of a tree: nodes in preorder, and the path and code of each leaf.
 
-    left: the leaves below children that `trainable` leaves out.
+    left: the leaves below children that `trainable`, or their library, leaves out.
     """
 
     nodes: list[Node] = field(default_factory=list)
@@ -86,7 +87,7 @@ def outline(tree: Any, root: str = "model") -> Outline:
         children, chosen = list(level.children), trainable(x)
         for i in reversed(range(len(children))):
             name = level.names[i]
-            below = on and (chosen is None or name in chosen)
+            below = on and (chosen is None or name in chosen) and name not in level.left
             todo.append((children[i], (*path, name), code + step(name, level.dotted), me, i, below))
     for me, places in enumerate(slots):
         inner = tuple(i for i, s in enumerate(places) if s < 0)

@@ -10,19 +10,15 @@ from typing import Any, TypeVar, overload
 
 from optree import is_namedtuple_class
 
+from ..arrays.containers import Kind, Level, NameTuple, as_sequence, attributes
 from ..errors import ArgumentError, StructureError
 from .nodes import (
     BUILT_IN,
     DICT,
     SEQUENCE,
-    Kind,
-    Level,
-    NameTuple,
     add_kind,
-    attributes,
     is_plain_type,
     open_items,
-    open_sequence,
 )  # fmt: skip
 
 T = TypeVar("T")
@@ -110,7 +106,7 @@ def _kind(cls: type, names: tuple[str, ...] | None) -> Kind:
     if names is None and issubclass(cls, dict):
         return Kind(open_items, DICT.get, _build_items, DICT.write)
     if names is None and issubclass(cls, list):
-        return Kind(open_sequence, SEQUENCE.get, _build_list, SEQUENCE.write)
+        return Kind(as_sequence, SEQUENCE.get, _build_list, SEQUENCE.write)
     return Kind(functools.partial(_open, names), attributes, _build, _write)
 
 

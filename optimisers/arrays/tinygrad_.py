@@ -1,0 +1,91 @@
+"""tinygrad: tensors are assigned to and realised at once; their `.grad` is the gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+tinygrad: Any = import_module("tinygrad")  # by name: type checkers do without it
+dtypes = tinygrad.dtypes
+NAMES = {
+    np.dtype(np.float64): dtypes.double,
+    np.dtype(np.float32): dtypes.float,
+    np.dtype(np.float16): dtypes.half,
+    np.dtype(ml_dtypes.bfloat16): dtypes.bfloat16,
+}
+KINDS: dict[Any, np.dtype[Any]] = {kind: dtype for dtype, kind in NAMES.items()}
+
+
+class TinygradAdapter:
+    """tinygrad's answers."""
+
+    name = "tinygrad"
+    host = True
+
+    def is_array_type(self, cls: type) -> bool:
+        """Tinygrad has one kind of array."""
+        return issubclass(cls, tinygrad.Tensor)
+
+    def is_parameter(self, x: Any) -> bool:
+        """A tensor is trained unless it says that it is a buffer."""
+        return bool(x.is_param)
+
+    def dtype(self, x: Any) -> np.dtype[Any]:
+        """Return the dtype in NumPy's words; object for those that are never trained."""
+        return KINDS.get(x.dtype, np.dtype(object))
+
+    def identity(self, x: Any) -> Any:
+        """Only one object is one array."""
+        return id(x)
+
+    def check(self, x: Any, code: str) -> None:
+        """Whatever device tinygrad uses, values are brought to the host and back."""
+
+    def view(self, x: Any) -> Any:
+        """Return the values, which are computed only now."""
+        if x.dtype == dtypes.bfloat16:  # which NumPy lacks, and many a CPU cannot convert
+            return x.bitcast(dtypes.uint16).numpy().view(ml_dtypes.bfloat16)
+        return np.asarray(x.numpy())
+
+    def gradient(self, g: Any) -> Any:
+        """Return the array."""
+        return self.view(g)
+
+    def held(self, x: Any) -> Any:
+        """Return what `backward()` left in the tensor."""
+        return x.grad
+
+    def may_write(self, x: Any) -> bool:
+        """Every tensor can be assigned to."""
+        return True
+
+    def write(self, x: Any, value: np.ndarray[Any, Any]) -> Any:
+        """Assign and realise, so that no graph grows from step to step."""
+        return x.assign(self.array(value).to(x.device)).realize()
+
+    def like(self, x: Any, value: Any) -> Any:
+        """Return a new tensor on the device of `x`."""
+        new = self.array(np.asarray(value, dtype=self.dtype(x))).to(x.device).realize()
+        return new.is_param_(x.is_param)
+
+    def array(self, value: np.ndarray[Any, Any]) -> Any:
+        """Return a tensor that is computed already, so that it shares nothing with `value`."""
+        if value.dtype == ml_dtypes.bfloat16:
+            return tinygrad.Tensor(value.view(np.uint16)).bitcast(dtypes.bfloat16).realize()
+        return tinygrad.Tensor(value).realize()
+
+    def joined(self, parts: Sequence[Any], dtype: str) -> Any:
+        """Concatenate; gradients follow."""
+        flat = [part.reshape(-1).cast(NAMES[np.dtype(dtype)]) for part in parts]
+        return flat[0].cat(*flat[1:])
+
+    def piece(self, flat: Any, where: slice, shape: tuple[int, ...], dtype: str) -> Any:
+        """Slice, reshape and cast; gradients follow."""
+        return flat[where].reshape(shape).cast(NAMES[np.dtype(dtype)])
+
+
+ADAPTER = TinygradAdapter()
