@@ -17,7 +17,8 @@ from ..state.state import check_arrays, copied
 from ..tree import Path, flatten, outline, program, rebuild
 from . import inputs
 from .found import Ties, parameters
-from .update import MISSING, Tied, check_arguments, prepared
+from .held import MISSING
+from .update import Tied, check_arguments, prepared
 
 
 def total_gradients(state: State, model: Any, grads: Any, *, tied: Tied = "parts") -> Any:

@@ -16,15 +16,15 @@ from ..arrays.overlap import overlapping
 from ..errors import AliasError, ArgumentError
 from ..state import Layout, State
 from ..state.engine import answer_questions, check, closed, jobs_for, run
-from ..state.plan import Plan, located
+from ..state.plan import Plan
 from ..state.programs import Job, Work, keep_shared, rehearse
 from ..state.state import check_arrays, checked
 from ..state.state import copied as copied_state
 from ..tree import rebuild
 from . import inputs
+from .held import MISSING, located_gradients
 
 Tied = Literal["parts", "total"]
-MISSING: Any = object()
 
 
 def update(
@@ -38,7 +38,8 @@ def update(
         grads: nested like the model, names matched by name, sequences by position. None, at a
             parameter or at a whole branch, means no gradient: nothing there moves, state included.
             Each gradient has its parameter's shape, any real dtype (complex for complex), any
-            library.
+            library. Left out: those that the arrays of the model hold themselves, torch's and
+            tinygrad's in `.grad`, and "total" holds for tied ones.
         *higher: further gradients, for rules that take them.
         tied: "parts": gradients at the places of a tied parameter are contributions and are added.
             "total": each is the whole already (torch's `.grad`, TensorFlow, tinygrad); the first
@@ -50,7 +51,8 @@ def update(
     Raises:
         StructureError: the gradient has a missing item, an unknown key, another container.
         ShapeError: a gradient of another shape; shapes are never broadcast.
-        ArgumentError: arguments swapped or missing, a gradient that is no array.
+        ArgumentError: arguments swapped; a gradient that is no array; gradients left out where
+            the model's arrays hold none.
         DtypeError: a complex gradient of a real parameter; a parameter whose dtype changed.
         StateError: the state of another model, deleted arrays, a vmapped state outside vmap.
         RuleError: a rule needs a second gradient and got none.
@@ -133,7 +135,7 @@ def prepared(state: State, model: Any, grads: tuple[Any, ...], tied: str, write:
     check_arguments(state, model, grads, tied)
     box = state._box
     layout = box.layout
-    leaves, found, plan = located(layout, state._at, model, grads)
+    leaves, found, plan, tied = located_gradients(layout, state._at, model, grads, tied)
     orders = [[*order, None] for order in found]
     for prunes, order in zip(plan.prunes, orders, strict=True):
         inputs.check_pruned(prunes, order)
@@ -162,10 +164,6 @@ def check_arguments(state: Any, model: Any, grads: tuple[Any, ...], tied: str) -
     checked(state)
     if isinstance(model, State) or any(isinstance(g, State) for g in grads):
         raise ArgumentError("got a State in another place; call update(state, model, grads)")
-    if grads[0] is MISSING:
-        raise ArgumentError(
-            "update(state, model, grads) needs gradients, nested like the model; None means none"
-        )
     if tied not in ("parts", "total"):
         raise ArgumentError(f'tied must be "parts" or "total", got {tied!r}')
 
