@@ -10,6 +10,7 @@ OptimiserError
 ├── StateError          (ValueError)   a state that is not this model's, deleted or vmapped
 ├── AliasError          (ValueError)   memory that would be written twice
 ├── NonFiniteError      (ValueError)   a number that is not finite where one was demanded
+│   └── NonFiniteLossError             the loss of a batch, in `train`
 ├── DeviceError         (ValueError)   an array on a device that JAX does not have
 └── MissingLibraryError (ImportError)  an optional library is not installed
 
@@ -17,6 +18,8 @@ OptimiserWarning        (UserWarning)  legal, but probably not meant
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class OptimiserError(Exception):
@@ -57,6 +60,14 @@ class AliasError(OptimiserError, ValueError):
 
 class NonFiniteError(OptimiserError, ValueError):
     """A number is infinite or NaN where a rule was told to insist on finite ones."""
+
+
+class NonFiniteLossError(NonFiniteError):
+    """The loss of a batch is infinite or NaN; holds the state and the model before that batch."""
+
+    def __init__(self, message: str, state: Any = None, model: Any = None) -> None:
+        super().__init__(message)
+        self.state, self.model = state, model
 
 
 class DeviceError(OptimiserError, ValueError):

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import jax
-import numpy as np
 
 from ..arrays import adapter_of
-from ..arrays.numbers import is_complex, is_wide, precision, x64_enabled
-from ..arrays.ops import is_traced_type
+from ..arrays.numbers import is_complex, is_wide, precision
 from .backend import Arrays, Backend, Differentiable
+from .compiling import Compiled, home, native
 
 
 @dataclass(frozen=True)
@@ -40,30 +39,19 @@ class AutoJAX(Backend):
         both: Callable[[Any], Any] = jax.value_and_grad(f, has_aux=True)
         return both
 
-    def differentiate(self, f: Differentiable, arrays: Arrays) -> tuple[tuple[Any, Any], Arrays]:
+    def descent(self, f: Differentiable, arrays: Arrays) -> tuple[tuple[Any, Any], Arrays]:
         """Ask JAX; it gives the conjugate of the descent direction."""
-        xs = [_native(x) for x in arrays]
+        out, grads = self.transform(f)(arrays)
+        return out, [g.conj() if is_complex(g.dtype) else g for g in grads]
+
+    def differentiate(self, f: Differentiable, arrays: Arrays) -> tuple[tuple[Any, Any], Arrays]:
+        """Ask JAX, in 64 bits where a parameter has them."""
+        xs = list(map(native, arrays))
         wide = any(is_wide(x.dtype) for x in xs)
         with precision(wide):
-            out, grads = self.transform(f)(xs)
-            grads = [g.conj() if is_complex(g.dtype) else g for g in grads]
-        if wide and not x64_enabled():
-            out = jax.tree.map(_kept_wide, out)
-        return out, [_like(x, g) for x, g in zip(arrays, grads, strict=True)]
+            out, grads = self.descent(f, xs)
+        return home(out, grads, arrays, wide)
 
-
-def _native(x: Any) -> Any:
-    adapter = adapter_of(type(x))
-    assert adapter is not None
-    return adapter.view(x)
-
-
-def _like(x: Any, g: Any) -> Any:
-    return np.asarray(g) if isinstance(x, np.ndarray) and not is_traced_type(type(g)) else g
-
-
-def _kept_wide(x: Any) -> Any:
-    """Take 64-bit results out of JAX, which would narrow them in the next thing done with them."""
-    if isinstance(x, jax.Array) and not is_traced_type(type(x)) and is_wide(x.dtype):
-        return np.asarray(x)
-    return x
+    def compiled(self, f: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
+        """Return a function that compiles what it is given once."""
+        return Compiled(self.descent, f)

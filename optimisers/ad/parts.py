@@ -52,9 +52,9 @@ class Parts:
     """
 
     def __init__(self, model: Any, state: State | None = None) -> None:
-        self.leaves, structure = flatten(model)
-        self._model, self._shape = model, _shape_of(model, structure)
-        self.at = self._trained() if state is None else moving(state, model)[1]
+        self.leaves, self.structure = flatten(model)
+        self._model, self._shape = model, _shape_of(model, self.structure)
+        self.at = tuple(self._trained() if state is None else moving(state, model)[1])
         self.arrays = [self.leaves[i] for i in self.at]
 
     def _trained(self) -> list[int]:
@@ -66,11 +66,14 @@ class Parts:
         index = {path: i for i, path in enumerate(places.paths)}
         return sorted(index[path] for f in found for path in f.param.paths)
 
-    def model_with(self, arrays: Sequence[Any]) -> Any:
-        """Return the model with other arrays; itself, if they are the ones that it has."""
-        if all(a is b for a, b in zip(arrays, self.arrays, strict=True)):
+    def model_with(self, arrays: Sequence[Any], others: Sequence[Any] | None = None) -> Any:
+        """Return the model with other arrays; itself, if they are the ones that it has.
+
+        `others`: all of the leaves, of which those that are not differentiated count.
+        """
+        if others is None and all(a is b for a, b in zip(arrays, self.arrays, strict=True)):
             return self._model
-        leaves = list(self.leaves)
+        leaves = list(self.leaves if others is None else others)
         for i, x in zip(self.at, arrays, strict=True):
             leaves[i] = x
         return rebuild(self._model, self._shape.whole, leaves, False)

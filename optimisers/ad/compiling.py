@@ -1,0 +1,136 @@
+"""Gradients by JAX, compiled once for each structure of model and data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..arrays import adapter_of, describe
+from ..arrays.numbers import is_wide, precision, x64_enabled
+from ..arrays.ops import is_traced_type
+from ..errors import ArgumentError
+from ..state import State
+from .backend import Arrays, Differentiable, checked
+from .parts import Parts
+
+Descent = Callable[[Differentiable, Arrays], tuple[tuple[Any, Any], Arrays]]
+
+
+class Compiled:
+    """`(state, model, *data) -> (value, gradients)` by a program that is compiled when it is new.
+
+    Arrays, and numbers in the data, are arguments of the program. All else is a constant of it: the
+    names in both, strings, flags, functions, and numbers in the model.
+    """
+
+    def __init__(self, descent: Descent, f: Callable[..., Any]) -> None:
+        self._descent, self._f = descent, f
+        self._programs: dict[Any, Callable[..., Any]] = {}
+
+    def __call__(self, state: State, model: Any, *data: Any) -> tuple[Any, Any]:
+        """Return the value and the gradients nested like the model."""
+        parts = Parts(model, state)
+        mine = set(parts.at)
+        held = _Split([None if i in mine else x for i, x in enumerate(parts.leaves)])
+        leaves, structure = jax.tree.flatten(data)
+        given = _Split(leaves, numbers=True)
+        # The model's constants by identity, as they need not be comparable; its program holds them.
+        key = (parts.structure, parts.at, held.at, tuple(map(id, held.constants)),
+               structure, given.at, given.key())  # fmt: skip
+        if (program := self._programs.get(key)) is None:
+            program = self._programs[key] = self._program(parts, held, structure, given)
+        xs = list(map(native, parts.arrays))
+        wide = any(is_wide(x.dtype) for x in xs)
+        with precision(wide):
+            value, grads = program(xs, held.arrays, given.arrays)
+        value, grads = home(value, grads, parts.arrays, wide)
+        return value, parts.nested(grads)
+
+    def _program(
+        self, parts: Parts, held: _Split, structure: Any, given: _Split
+    ) -> Callable[..., Any]:
+        def value_and_gradient(xs: Any, rest: Any, arrays: Any) -> Any:
+            data = jax.tree.unflatten(structure, given.filled(arrays))
+
+            def of_arrays(new: Sequence[Any]) -> tuple[Any, None]:
+                model = parts.model_with(new, held.filled(rest))
+                return checked(self._f(model, *data), False)
+
+            if not xs:  # all of it is frozen
+                return of_arrays(xs)[0], xs
+            (value, _), grads = self._descent(of_arrays, xs)
+            return value, grads
+
+        return jax.jit(value_and_gradient)
+
+
+class _Split:
+    """Leaves that are arguments of a program, and those that are constants of it."""
+
+    def __init__(self, leaves: Sequence[Any], numbers: bool = False) -> None:
+        views = [_argument(x, numbers) for x in leaves]
+        self.at = tuple(i for i, x in enumerate(views) if x is not None)
+        self.arrays = [views[i] for i in self.at]
+        self.constants = tuple(x for x, view in zip(leaves, views, strict=True) if view is None)
+        self._leaves = [x if view is None else None for x, view in zip(leaves, views, strict=True)]
+
+    def filled(self, arrays: Sequence[Any]) -> list[Any]:
+        """Return the leaves, with these arrays where there were arrays."""
+        leaves = list(self._leaves)
+        for i, x in zip(self.at, arrays, strict=True):
+            leaves[i] = x
+        return leaves
+
+    def key(self) -> tuple[Any, ...]:
+        """Return what tells these constants from others; raise if nothing does."""
+        for x in self.constants:
+            try:
+                hash(x)
+            except TypeError:
+                raise ArgumentError(
+                    f"cannot compile a step for a batch that holds {describe(x)}: JAX takes arrays "
+                    "and numbers, in containers that it knows (jax.tree_util.register_dataclass)"
+                ) from None
+        return tuple((type(x), x) for x in self.constants)
+
+
+def _argument(x: Any, numbers: bool) -> Any:
+    """Return a leaf as an argument of a program; None if it is a constant of it."""
+    adapter = adapter_of(type(x))
+    if adapter is None:
+        is_number = isinstance(x, int | float | complex | np.number) and not isinstance(x, bool)
+        return x if numbers and is_number else None
+    dtype = adapter.dtype(x)
+    # Text and objects are arrays for NumPy alone; a key of JAX has a dtype that is not NumPy's.
+    strange = isinstance(dtype, np.dtype) and dtype.kind in "OSUMm"
+    return None if strange else adapter.view(x)
+
+
+def native(x: Any) -> Any:
+    """Return an array of any library as JAX takes it."""
+    adapter = adapter_of(type(x))
+    assert adapter is not None
+    return adapter.view(x)
+
+
+def home(value: Any, grads: Arrays, arrays: Arrays, wide: bool) -> tuple[Any, Arrays]:
+    """Bring results to where the arrays are: gradients of NumPy arrays are NumPy arrays.
+
+    64-bit results leave JAX outside its x64 mode, as it would narrow them in the next thing done.
+    """
+    if wide and not x64_enabled():
+        value = jax.tree.map(_kept_wide, value)
+    return value, [_like(x, g) for x, g in zip(arrays, grads, strict=True)]
+
+
+def _like(x: Any, g: Any) -> Any:
+    return np.asarray(g) if isinstance(x, np.ndarray) and not is_traced_type(type(g)) else g
+
+
+def _kept_wide(x: Any) -> Any:
+    if isinstance(x, jax.Array) and not is_traced_type(type(x)) and is_wide(x.dtype):
+        return np.asarray(x)
+    return x

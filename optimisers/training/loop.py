@@ -1,0 +1,130 @@
+"""train: the plain loop."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from ..ad.backend import Backend, viewed
+from ..ad.find import backend_of
+from ..api import update_
+from ..arrays import adapter_of
+from ..arrays.numbers import is_wide, precision
+from ..arrays.ops import is_traced_type
+from ..errors import ArgumentError, NonFiniteLossError
+from ..state import State
+from ..state.state import checked
+from ..tree import flatten, outline, program, rebuild
+from .step import check_function, kind_of, spread
+from .watching import Bar, Interrupts
+
+Callback = Callable[[int, float, State, Any], Any]
+
+
+def train(
+    loss: Callable[..., Any],
+    model: Any,
+    data: Iterable[Any],
+    state: State,
+    *,
+    ad: Backend | None = None,
+    callback: Callback | None = None,
+    progress: bool = True,
+) -> tuple[State, Any]:
+    """Train a model: for each batch one gradient of the loss and one `update_`.
+
+    The caller's NumPy and JAX arrays are copied once, at the start, and left alone, and so is the
+    state. Models of libraries that write in place (torch, NNX, MLX, tinygrad, TensorFlow) are
+    trained in place. With JAX a step is compiled once for each shape of batch.
+
+    Args:
+        loss: returns one real number for `(model, *batch)` if a batch is a tuple or a list, and
+            otherwise for `(model, batch)`.
+        model: as it was set up.
+        data: the batches; any iterable, which says when to stop.
+        state: from `setup`.
+        ad: the backend; None: the one that the model asks for.
+        callback: called after each step as `callback(count, loss, state, model)`: how many steps
+            were taken, and the loss of the last batch before its update. It may change the state by
+            the functions whose names end in `_`.
+        progress: whether to show a progress bar, if tqdm is installed and somebody looks.
+
+    Returns:
+        `(state, model)`; what was reached, if the loop was interrupted by Ctrl-C.
+
+    Raises:
+        NonFiniteLossError: the loss of a batch is infinite or NaN. The error has the state and the
+            model as they were before that batch, as `.state` and `.model`.
+        ArgumentError: arguments of the wrong kind or swapped.
+        OptimiserError: what `ad.gradient` and `update_` raise.
+
+    Examples:
+        >>> model = {"w": np.zeros(2)}
+        >>> batches = [np.array([2.0, 4.0])] * 3
+        >>> state = setup(Descent(0.25), model)
+        >>> state, model = train(lambda m, x: ((m["w"] - x) ** 2).sum(), model, batches, state)
+        >>> model["w"]
+        array([1.75, 3.5 ])
+    """
+    _check_arguments(loss, model, data, state, callback)
+    backend = backend_of(ad, model)
+    state, model = copy.deepcopy(state), _own(model, backend)
+    gradient = backend.compiled(loss)
+    with Interrupts() as interrupts, suppress(KeyboardInterrupt), Bar(data, progress) as bar:
+        for count, batch in enumerate(bar, start=1):
+            value, grads = gradient(state, model, *spread(batch))
+            number = _number(value)
+            if not math.isfinite(number):
+                raise NonFiniteLossError(
+                    f"the loss of batch {count - 1} is {number}; .state and .model of this error "
+                    "are as they were before that batch",
+                    state,
+                    model,
+                )
+            with interrupts.held():
+                state, model = update_(state, model, grads)
+            bar.show(number)
+            if callback is not None:
+                callback(count, number, state, model)
+    return state, model
+
+
+def _check_arguments(loss: Any, model: Any, data: Any, state: Any, callback: Any) -> None:
+    """Raise where an argument of `train` is not what it should be."""
+    check_function(loss)
+    if isinstance(model, State) or isinstance(data, State):
+        raise ArgumentError("arguments swapped: call train(loss, model, data, state)")
+    checked(state)
+    if not isinstance(data, Iterable) or isinstance(data, str | bytes | dict):
+        raise ArgumentError(f"data must be an iterable of batches, got {kind_of(data)}")
+    if callback is not None and not callable(callback):
+        raise ArgumentError(f"the callback must be a function, got {kind_of(callback)}")
+
+
+def _number(value: Any) -> float:
+    return float(np.asarray(viewed(value)))
+
+
+def _own(model: Any, backend: Backend) -> Any:
+    """Return a model whose NumPy and JAX arrays are copies, the containers that hold them too."""
+    leaves, _ = flatten(model)
+    copies: dict[Any, Any] = {}
+    new, held = list(leaves), []
+    for i, x in enumerate(leaves):
+        adapter = adapter_of(type(x))
+        if adapter is None or adapter.name not in ("numpy", "jax") or is_traced_type(type(x)):
+            continue
+        if adapter.name == "jax" and backend.in_place:
+            continue
+        key = adapter.identity(x)
+        if key not in copies:
+            with precision(is_wide(adapter.dtype(x))):
+                copies[key] = x.copy()
+        new[i] = copies[key]
+        held.append(i)
+    return rebuild(model, program(outline(model).nodes, held), new, False)
