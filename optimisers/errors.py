@@ -59,15 +59,18 @@ class AliasError(OptimiserError, ValueError):
 
 
 class NonFiniteError(OptimiserError, ValueError):
-    """A number is infinite or NaN where a rule was told to insist on finite ones."""
+    """A number is infinite or NaN where finite ones are insisted on.
 
-
-class NonFiniteLossError(NonFiniteError):
-    """The loss of a batch is infinite or NaN; holds the state and the model before that batch."""
+    In `train`, `.state` and `.model` are as they were before the batch that it happened in.
+    """
 
     def __init__(self, message: str, state: Any = None, model: Any = None) -> None:
         super().__init__(message)
         self.state, self.model = state, model
+
+
+class NonFiniteLossError(NonFiniteError):
+    """The loss of a batch is infinite or NaN."""
 
 
 class DeviceError(OptimiserError, ValueError):

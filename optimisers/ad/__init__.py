@@ -6,6 +6,7 @@ from .backend import Backend
 from .equinox_ import AutoEquinox
 from .finite_diff import AutoFiniteDiff
 from .jax_ import AutoJAX
+from .nnx_ import AutoNNX
 from .torch_ import AutoTorch
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "AutoEquinox",
     "AutoFiniteDiff",
     "AutoJAX",
+    "AutoNNX",
     "AutoTorch",
     "Backend",
     "gradient",

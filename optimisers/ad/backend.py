@@ -13,6 +13,7 @@ from ..arrays.needs import need
 from ..arrays.numbers import is_complex, is_trainable_dtype
 from ..errors import ArgumentError, ShapeError
 from ..state import State
+from ..tree import flatten, outline, program, rebuild
 from .parts import Parts
 
 Arrays = Sequence[Any]
@@ -33,12 +34,15 @@ class Backend:
     the contribution of that place. "total": at each place the whole, of which only the first is
     kept, so that `update`, which adds what it finds at tied places, is right with both.
     in_place: whether `train` writes into the caller's model, as those who use the library expect.
+    carries: whether a function may write into arrays of the model, such as running means; it is
+    given a copy, and what it wrote there is then put into the model.
     """
 
     library: ClassVar[str | None] = None
     install: ClassVar[str] = ""
     tied: ClassVar[Literal["parts", "total"]] = "parts"
     in_place: ClassVar[bool] = False
+    carries: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -82,10 +86,29 @@ class Backend:
         parts = Parts(model, state)
 
         def of_arrays(new: Arrays) -> tuple[Any, Any]:
-            return checked(f(parts.model_with(new), *data), has_aux)
+            own = parts.model_with(new)
+            value, aux = checked(f(own, *data), has_aux)
+            return value, (aux, parts.others(own) if self.carries else None)
 
-        value, grads = self._differentiated(of_arrays, parts.arrays)
-        return (value if has_aux else value[0]), parts.nested(grads)
+        (value, (aux, now)), grads = self._differentiated(of_arrays, parts.arrays)
+        if self.carries:
+            parts.write_others(now)
+        return ((value, aux) if has_aux else value), parts.nested(grads)
+
+    def remember(self, model: Any) -> Callable[[], None]:
+        """Return a function that undoes what a function writes into a model from now on."""
+        if not self.carries:
+            return lambda: None
+        leaves, _ = flatten(model)
+
+        def undo() -> None:
+            now, _ = flatten(model)
+            changed = {
+                i for i, (x, old) in enumerate(zip(now, leaves, strict=True)) if x is not old
+            }
+            rebuild(model, program(outline(model).nodes, changed), leaves, True)
+
+        return undo
 
     def compiled(self, f: Any) -> Callable[..., tuple[Any, Any]]:
         """Return `(state, model, *data) -> (value, gradients)`, to be called many times."""

@@ -26,8 +26,8 @@ class Compiled:
     names in both, strings, flags, functions, and numbers in the model.
     """
 
-    def __init__(self, descent: Descent, f: Callable[..., Any]) -> None:
-        self._descent, self._f = descent, f
+    def __init__(self, descent: Descent, f: Callable[..., Any], carries: bool) -> None:
+        self._descent, self._f, self._carries = descent, f, carries
         self._programs: dict[Any, Callable[..., Any]] = {}
 
     def __call__(self, state: State, model: Any, *data: Any) -> tuple[Any, Any]:
@@ -45,8 +45,10 @@ class Compiled:
         xs = list(map(native, parts.arrays))
         wide = any(is_wide(x.dtype) for x in xs)
         with precision(wide):
-            value, grads = program(xs, held.arrays, given.arrays)
-        value, grads = home(value, grads, parts.arrays, wide)
+            out, grads = program(xs, held.arrays, given.arrays)
+        (value, now), grads = home(out, grads, parts.arrays, wide)
+        if now is not None:
+            parts.write_others(now)
         return value, parts.nested(grads)
 
     def _program(
@@ -55,14 +57,12 @@ class Compiled:
         def value_and_gradient(xs: Any, rest: Any, arrays: Any) -> Any:
             data = jax.tree.unflatten(structure, given.filled(arrays))
 
-            def of_arrays(new: Sequence[Any]) -> tuple[Any, None]:
+            def of_arrays(new: Sequence[Any]) -> tuple[Any, Any]:
                 model = parts.model_with(new, held.filled(rest))
-                return checked(self._f(model, *data), False)
+                value, _ = checked(self._f(model, *data), False)
+                return value, parts.others(model) if self._carries else None
 
-            if not xs:  # all of it is frozen
-                return of_arrays(xs)[0], xs
-            (value, _), grads = self._descent(of_arrays, xs)
-            return value, grads
+            return self._descent(of_arrays, xs) if xs else (of_arrays(xs), xs)  # if all is frozen
 
         return jax.jit(value_and_gradient)
 

@@ -6,15 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import optree
 
 from ..arrays import adapter_of
 from ..arrays.numbers import is_trainable_dtype
 from ..errors import ArgumentError
-from ..tree import flatten
-from ..tree.nodes import NAMESPACE
 from .backend import BACKENDS, Backend
-from .parts import NOTHING
+from .parts import NOTHING, objects_in
 
 
 def backend_of(ad: Any, model: Any) -> Backend:
@@ -49,20 +46,14 @@ def backend_of(ad: Any, model: Any) -> Backend:
 
 def _classes(model: Any) -> tuple[set[type], set[type]]:
     """Return the classes of containers, and of arrays that are trained."""
-    leaves, _ = flatten(model)
-    seen: set[type] = set()
-
-    def see(x: Any) -> bool:
-        seen.add(type(x))
-        return False
-
-    optree.tree_flatten(model, see, none_is_leaf=True, namespace=NAMESPACE)
-    arrays = set()
-    for x in leaves:
+    containers, arrays = set(), set()
+    for x in objects_in(model):
         adapter = adapter_of(type(x))
-        if adapter is not None and is_trainable_dtype(adapter.dtype(x)):
+        if adapter is None:
+            containers.add(type(x))
+        elif is_trainable_dtype(adapter.dtype(x)):
             arrays.add(type(x))
-    return {kind for kind in seen if adapter_of(kind) is None}, arrays
+    return containers, arrays
 
 
 def _known(kinds: Iterable[type]) -> list[type[Backend]]:

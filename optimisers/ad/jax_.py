@@ -54,4 +54,4 @@ class AutoJAX(Backend):
 
     def compiled(self, f: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
         """Return a function that compiles what it is given once."""
-        return Compiled(self.descent, f)
+        return Compiled(self.descent, f, self.carries)

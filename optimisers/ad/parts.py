@@ -7,11 +7,16 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import optree
+
 from ..api.found import parameters
 from ..api.partition import moving
+from ..arrays import is_array_type
+from ..arrays.containers import container_of
 from ..errors import ArgumentError
 from ..state import State
 from ..tree import Outline, Program, flatten, outline, program, rebuild
+from ..tree.nodes import NAMESPACE
 
 MOST = 64
 NOTHING = (
@@ -29,6 +34,19 @@ class Shape(NamedTuple):
 
 _shapes: OrderedDict[Any, Shape] = OrderedDict()
 _lock = threading.Lock()
+
+
+def objects_in(tree: Any) -> list[Any]:
+    """Return the containers and leaves of a tree, from the top."""
+    flatten(tree)  # which introduces classes that are new to us
+    seen: list[Any] = []
+
+    def see(x: Any) -> bool:
+        seen.append(x)
+        return False
+
+    optree.tree_flatten(tree, see, none_is_leaf=True, namespace=NAMESPACE)
+    return seen
 
 
 def _shape_of(model: Any, structure: Any) -> Shape:
@@ -83,4 +101,50 @@ class Parts:
         leaves: list[Any] = [None] * len(self.leaves)
         for i, g in zip(self.at, grads, strict=True):
             leaves[i] = g
-        return rebuild(self._model, self._shape.whole, leaves, False)
+        return _gradients(self._model, self._shape.whole, leaves)
+
+    def others(self, model: Any) -> list[Any]:
+        """Return what a model, made by `model_with`, has by now where it is not differentiated.
+
+        Places that it no longer has keep what they had; new ones are not looked at.
+        """
+        leaves, structure = flatten(model)
+        if structure == self.structure:
+            now = leaves
+        else:
+            found = dict(zip(outline(model).paths, leaves, strict=True))
+            pairs = zip(self._shape.outline.paths, self.leaves, strict=True)
+            now = [found.get(path, x) for path, x in pairs]
+        mine = set(self.at)
+        return [x if i not in mine and is_array_type(type(x)) else None for i, x in enumerate(now)]
+
+    def write_others(self, now: Sequence[Any]) -> None:
+        """Write into the model what `others` found, where it has changed."""
+        pairs = list(zip(self.leaves, now, strict=True))
+        changed = {i for i, (old, x) in enumerate(pairs) if x is not None and x is not old}
+        if changed:
+            steps = program(self._shape.outline.nodes, changed)
+            rebuild(self._model, steps, [old if x is None else x for old, x in pairs], True)
+
+
+def _gradients(model: Any, steps: Program, leaves: Sequence[Any]) -> Any:
+    """Return a tree nested like the model.
+
+    Unlike in `rebuild`, a container at two places comes back as two, as their gradients differ. A
+    library's module comes back as a dict of its names: gradients are none of its parameters.
+    """
+    if not steps.size:
+        return leaves[0]
+    objects: list[Any] = [None] * steps.size
+    objects[0] = model
+    for i, kind, names, inner in steps.fetch:
+        children = kind.get(objects[i], names)
+        for place, child in inner:
+            objects[child] = children[place]
+    for i, kind, names, _, slots in steps.refits:
+        parts = [leaves[s] if s >= 0 else objects[~s] for s in slots]
+        own = container_of(type(objects[i])) is None
+        objects[i] = (
+            kind.build(objects[i], names, parts) if own else dict(zip(names, parts, strict=True))
+        )
+    return objects[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -10,6 +11,7 @@ from ..arrays import adapter_of
 from ..errors import ArgumentError
 from ..tree import flatten, outline, program, rebuild
 from .backend import Arrays, Backend, Differentiable, comes_from, once, viewed
+from .parts import objects_in
 
 # Whether a gradient is being taken of what is going on: then it must be differentiable itself.
 _within: ContextVar[bool] = ContextVar("within", default=False)
@@ -41,6 +43,20 @@ class AutoTorch(Backend):
         import torch
 
         return issubclass(kind, torch.Tensor | torch.nn.Module)
+
+    def remember(self, model: Any) -> Callable[[], None]:
+        """Keep what modules write while they are called: their buffers, such as running means."""
+        import torch
+
+        modules = [x for x in objects_in(model) if isinstance(x, torch.nn.Module)]
+        kept = [(x, x.clone()) for module in modules for x in module.buffers(recurse=False)]
+
+        def undo() -> None:
+            with torch.no_grad():
+                for x, old in kept:
+                    x.copy_(old)
+
+        return undo
 
     def differentiate(self, f: Differentiable, arrays: Arrays) -> tuple[tuple[Any, Any], Arrays]:
         """Ask torch for the gradient with respect to tensors that stand for the given ones."""

@@ -16,7 +16,7 @@ from ..api import update_
 from ..arrays import adapter_of
 from ..arrays.numbers import is_wide, precision
 from ..arrays.ops import is_traced_type
-from ..errors import ArgumentError, NonFiniteLossError
+from ..errors import ArgumentError, NonFiniteError, NonFiniteLossError
 from ..state import State
 from ..state.state import checked
 from ..tree import flatten, outline, program, rebuild
@@ -59,7 +59,8 @@ def train(
 
     Raises:
         NonFiniteLossError: the loss of a batch is infinite or NaN. The error has the state and the
-            model as they were before that batch, as `.state` and `.model`.
+            model as they were before that batch, as `.state` and `.model`; so has NonFiniteError,
+            where a rule insists on finite gradients.
         ArgumentError: arguments of the wrong kind or swapped.
         OptimiserError: what `ad.gradient` and `update_` raise.
 
@@ -77,21 +78,36 @@ def train(
     gradient = backend.compiled(loss)
     with Interrupts() as interrupts, suppress(KeyboardInterrupt), Bar(data, progress) as bar:
         for count, batch in enumerate(bar, start=1):
-            value, grads = gradient(state, model, *spread(batch))
-            number = _number(value)
-            if not math.isfinite(number):
-                raise NonFiniteLossError(
-                    f"the loss of batch {count - 1} is {number}; .state and .model of this error "
-                    "are as they were before that batch",
-                    state,
-                    model,
-                )
-            with interrupts.held():
-                state, model = update_(state, model, grads)
+            undo = backend.remember(model)
+            try:
+                value, grads = gradient(state, model, *spread(batch))
+                number = _finite(value, count - 1)
+                with interrupts.held():
+                    state, model = update_(state, model, grads)
+                    undo = _nothing
+            except NonFiniteError as error:
+                error.state, error.model = state, model
+                raise
+            finally:
+                undo()
             bar.show(number)
             if callback is not None:
                 callback(count, number, state, model)
     return state, model
+
+
+def _nothing() -> None:
+    """There is nothing to undo after a step."""
+
+
+def _finite(value: Any, batch: int) -> float:
+    number = float(np.asarray(viewed(value)))
+    if not math.isfinite(number):
+        raise NonFiniteLossError(
+            f"the loss of batch {batch} is {number}; .state and .model of this error are as they "
+            "were before that batch"
+        )
+    return number
 
 
 def _check_arguments(loss: Any, model: Any, data: Any, state: Any, callback: Any) -> None:
@@ -104,10 +120,6 @@ def _check_arguments(loss: Any, model: Any, data: Any, state: Any, callback: Any
         raise ArgumentError(f"data must be an iterable of batches, got {kind_of(data)}")
     if callback is not None and not callable(callback):
         raise ArgumentError(f"the callback must be a function, got {kind_of(callback)}")
-
-
-def _number(value: Any) -> float:
-    return float(np.asarray(viewed(value)))
 
 
 def _own(model: Any, backend: Backend) -> Any:
