@@ -12,10 +12,11 @@ import nox
 
 nox.options.default_venv_backend = "venv"
 nox.options.reuse_existing_virtualenvs = True
-nox.options.sessions = ["lint", "types", "layers", "tests", "doctests", "demo", "docs"]
+nox.options.sessions = ["lint", "types", "layers", "tests", "interop", "doctests", "demo", "docs"]
 
 # A plain `torch` would bring GPU libraries on Linux, so no extra names it: it comes first, pinned.
 TORCH = "torch==2.13.0"
+LIBRARIES = "docs/how-to/ad-libraries.md"  # its examples need every one of them
 TOOLS = nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), "lint")
 
 
@@ -44,7 +45,22 @@ def layers(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     session.install(TORCH)
     session.install("-e", ".[test]")
-    session.run("python", "-m", "pytest", "--cov", *session.posargs)
+    session.run("python", "-m", "pytest", "--cov", "--cov-fail-under=0", *session.posargs)
+
+
+@nox.session
+def interop(session: nox.Session) -> None:
+    """Run what needs all the libraries that differentiate, and their page of examples.
+
+    After `tests`, so that the coverage is judged of both together.
+    """
+    session.install(TORCH)
+    session.install("-e", ".[test,interop-more]")
+    run = ("python", "-m", "pytest", "--cov", "--cov-append", "--cov-fail-under=0")
+    backend = {"KERAS_BACKEND": "jax"}
+    session.run(*run, "tests/interop", "tests/rules/test_peers.py", env=backend)
+    session.run(*run, LIBRARIES, env=backend)
+    session.run("python", "-m", "coverage", "report")
 
 
 @nox.session
@@ -52,7 +68,8 @@ def doctests(session: nox.Session) -> None:
     """Run what docstrings and documentation pages show, and compare what they say comes out."""
     session.install(TORCH)
     session.install("-e", ".[test]")
-    session.run("python", "-m", "pytest", "--doctest-modules", "optimisers", "docs")
+    pages = ("optimisers", "docs", f"--ignore={LIBRARIES}")
+    session.run("python", "-m", "pytest", "--doctest-modules", *pages)
 
 
 @nox.session

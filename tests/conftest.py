@@ -6,9 +6,11 @@ then the suite also runs where torch is not installed. Under CI a missing librar
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import os
+import shutil
 from collections.abc import Iterator
 from types import ModuleType
 
@@ -35,16 +37,32 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what asks for torch; without torch, and not under CI, leave it out and say so."""
+    """Mark what asks for a library; where one is missing, and not under CI, leave out its tests."""
     for item in items:
-        if "torch" in getattr(item, "fixturenames", ()):
+        needed = _needed(item)
+        if "torch" in needed:
             item.add_marker("torch")
-    if os.environ.get("CI") or importlib.util.find_spec("torch"):
+        if needed - {"torch"}:
+            item.add_marker("interop")
+    if os.environ.get("CI"):
         return
-    without = [item for item in items if item.get_closest_marker("torch")]
+    without = [item for item in items if not all(map(_is_there, _needed(item)))]
     if without:
         config.hook.pytest_deselected(items=without)
-        items[:] = [item for item in items if not item.get_closest_marker("torch")]
+        items[:] = [item for item in items if item not in without]
+
+
+def _needed(item: pytest.Item) -> set[str]:
+    """Return the libraries without which a test cannot run, beyond those of the extra `test`."""
+    marks = {name for mark in item.iter_markers("needs") for name in mark.args}
+    return marks | {"torch"}.intersection(getattr(item, "fixturenames", ()))
+
+
+@functools.cache
+def _is_there(library: str) -> bool:
+    # tinygrad compiles with clang, which no package of Python's brings along.
+    compiler = library != "tinygrad" or shutil.which("clang") is not None
+    return compiler and importlib.util.find_spec(library) is not None
 
 
 def pytest_report_header() -> list[str]:

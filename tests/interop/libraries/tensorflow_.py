@@ -1,0 +1,34 @@
+"""TensorFlow: variables under a GradientTape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow
+
+from ..library import NEST, Case
+from ..problem import Numbers, loss
+
+tf: Any = tensorflow
+
+
+def make(p: Numbers) -> Any:
+    a = {name: tf.Variable(x) for name, x in p.items()}
+    return {
+        "enc": {"w": a["w"], "b": a["b"], "count": tf.range(3)},
+        "dec": {"w": a["w"], "narrow": a["narrow"]},
+        "spare": {"w": a["unused"]},
+    }
+
+
+def gradients(state: Any, model: Any, x: Any, y: Any) -> tuple[Any, ...]:
+    enc, dec = model["enc"], model["dec"]
+    with tf.GradientTape() as tape:
+        # One row at a time, so that the gradient at this place comes as slices.
+        rows = tf.gather(dec["w"], tf.range(3))
+        wide = lambda h: tf.cast(h, tf.float32)  # noqa: E731
+        value = loss(tf.tanh, tf.reduce_mean, wide, enc["w"], enc["b"], rows, dec["narrow"], x, y)
+    return (tape.gradient(value, model),)
+
+
+CASES = {"GradientTape": Case(make, gradients, NEST, tied="total", extras="integers only")}

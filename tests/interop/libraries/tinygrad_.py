@@ -1,0 +1,37 @@
+"""tinygrad: tensors after backward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tinygrad import Tensor
+
+from ..library import NEST, Case
+from ..problem import Numbers, loss
+
+
+def make(p: Numbers) -> Any:
+    a = {name: Tensor(x).realize() for name, x in p.items()}
+    return {
+        "enc": {"w": a["w"], "b": a["b"], "act": Tensor.tanh, "count": Tensor.arange(3)},
+        "dec": {"w": a["w"], "narrow": a["narrow"]},
+        "spare": {"w": a["unused"]},
+    }
+
+
+def value(model: Any, x: Any, y: Any) -> Any:
+    enc, dec = model["enc"], model["dec"]
+    p = enc["w"], enc["b"], dec["w"], dec["narrow"]
+    return loss(enc["act"], Tensor.mean, Tensor.float, *p, Tensor(x), Tensor(y))
+
+
+def backward(state: Any, model: Any, x: Any, y: Any) -> tuple[Any, ...]:
+    for part in ("enc", "dec", "spare"):
+        for t in model[part].values():
+            if isinstance(t, Tensor):
+                t.grad = None
+    value(model, x, y).backward()
+    return ()
+
+
+CASES = {"backward": Case(make, backward, NEST)}
