@@ -6,7 +6,10 @@ from .backend import Backend
 from .equinox_ import AutoEquinox
 from .finite_diff import AutoFiniteDiff
 from .jax_ import AutoJAX
+from .mlx_ import AutoMLX
 from .nnx_ import AutoNNX
+from .tensorflow_ import AutoTensorFlow
+from .tinygrad_ import AutoTinygrad
 from .torch_ import AutoTorch
 
 __all__ = [
@@ -14,7 +17,10 @@ __all__ = [
     "AutoEquinox",
     "AutoFiniteDiff",
     "AutoJAX",
+    "AutoMLX",
     "AutoNNX",
+    "AutoTensorFlow",
+    "AutoTinygrad",
     "AutoTorch",
     "Backend",
     "gradient",

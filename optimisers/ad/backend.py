@@ -88,11 +88,11 @@ class Backend:
         def of_arrays(new: Arrays) -> tuple[Any, Any]:
             own = parts.model_with(new)
             value, aux = checked(f(own, *data), has_aux)
-            return value, (aux, parts.others(own) if self.carries else None)
+            return value, (aux, parts.rest_of(own) if self.carries else None)
 
         (value, (aux, now)), grads = self._differentiated(of_arrays, parts.arrays)
         if self.carries:
-            parts.write_others(now)
+            parts.write_rest(now)
         return ((value, aux) if has_aux else value), parts.nested(grads)
 
     def remember(self, model: Any) -> Callable[[], None]:

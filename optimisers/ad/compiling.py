@@ -28,43 +28,45 @@ class Compiled:
 
     def __init__(self, descent: Descent, f: Callable[..., Any], carries: bool) -> None:
         self._descent, self._f, self._carries = descent, f, carries
-        self._programs: dict[Any, Callable[..., Any]] = {}
+        self._programs: dict[Any, tuple[Callable[..., Any], bool]] = {}
 
     def __call__(self, state: State, model: Any, *data: Any) -> tuple[Any, Any]:
         """Return the value and the gradients nested like the model."""
         parts = Parts(model, state)
-        mine = set(parts.at)
-        held = _Split([None if i in mine else x for i, x in enumerate(parts.leaves)])
+        held = _Split(parts.rest)
         leaves, structure = jax.tree.flatten(data)
         given = _Split(leaves, numbers=True)
         # The model's constants by identity, as they need not be comparable; its program holds them.
         key = (parts.structure, parts.at, held.at, tuple(map(id, held.constants)),
                structure, given.at, given.key())  # fmt: skip
-        if (program := self._programs.get(key)) is None:
-            program = self._programs[key] = self._program(parts, held, structure, given)
+        if key not in self._programs:
+            self._programs[key] = self._program(parts, held, structure, given)
+        program, wide = self._programs[key]
         xs = list(map(native, parts.arrays))
-        wide = any(is_wide(x.dtype) for x in xs)
         with precision(wide):
             out, grads = program(xs, held.arrays, given.arrays)
         (value, now), grads = home(out, grads, parts.arrays, wide)
         if now is not None:
-            parts.write_others(now)
+            parts.write_rest(now)
         return value, parts.nested(grads)
 
     def _program(
         self, parts: Parts, held: _Split, structure: Any, given: _Split
-    ) -> Callable[..., Any]:
+    ) -> tuple[Callable[..., Any], bool]:
+        """Return a program, and whether it computes in 64 bits."""
+
         def value_and_gradient(xs: Any, rest: Any, arrays: Any) -> Any:
             data = jax.tree.unflatten(structure, given.filled(arrays))
 
             def of_arrays(new: Sequence[Any]) -> tuple[Any, Any]:
                 model = parts.model_with(new, held.filled(rest))
                 value, _ = checked(self._f(model, *data), False)
-                return value, parts.others(model) if self._carries else None
+                return value, parts.rest_of(model) if self._carries else None
 
             return self._descent(of_arrays, xs) if xs else (of_arrays(xs), xs)  # if all is frozen
 
-        return jax.jit(value_and_gradient)
+        wide = any(is_wide(native(x).dtype) for x in parts.arrays)
+        return jax.jit(value_and_gradient), wide
 
 
 class _Split:
@@ -111,6 +113,8 @@ def _argument(x: Any, numbers: bool) -> Any:
 
 def native(x: Any) -> Any:
     """Return an array of any library as JAX takes it."""
+    if isinstance(x, jax.Array):
+        return x
     adapter = adapter_of(type(x))
     assert adapter is not None
     return adapter.view(x)

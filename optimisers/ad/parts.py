@@ -64,7 +64,7 @@ def _shape_of(model: Any, structure: Any) -> Shape:
 
 
 class Parts:
-    """The arrays of a model that are to be differentiated, and how to put others in their place.
+    """A model's arrays that are to be differentiated, the rest, and how to put others in place.
 
     arrays: one for each place, so that a tied array comes as often as it stands in the model.
     """
@@ -74,6 +74,9 @@ class Parts:
         self._model, self._shape = model, _shape_of(model, self.structure)
         self.at = tuple(self._trained() if state is None else moving(state, model)[1])
         self.arrays = [self.leaves[i] for i in self.at]
+        mine = frozenset(self.at)
+        self._elsewhere = [i for i in range(len(self.leaves)) if i not in mine]
+        self.rest = [self.leaves[i] for i in self._elsewhere]
 
     def _trained(self) -> list[int]:
         """Return which leaves `setup` would train."""
@@ -84,47 +87,46 @@ class Parts:
         index = {path: i for i, path in enumerate(places.paths)}
         return sorted(index[path] for f in found for path in f.param.paths)
 
-    def model_with(self, arrays: Sequence[Any], others: Sequence[Any] | None = None) -> Any:
-        """Return the model with other arrays; itself, if they are the ones that it has.
-
-        `others`: all of the leaves, of which those that are not differentiated count.
-        """
-        if others is None and all(a is b for a, b in zip(arrays, self.arrays, strict=True)):
+    def model_with(self, arrays: Sequence[Any], rest: Sequence[Any] | None = None) -> Any:
+        """Return the model with other arrays; itself, if they are the ones that it has."""
+        if rest is None and all(a is b for a, b in zip(arrays, self.arrays, strict=True)):
             return self._model
-        leaves = list(self.leaves if others is None else others)
-        for i, x in zip(self.at, arrays, strict=True):
-            leaves[i] = x
-        return rebuild(self._model, self._shape.whole, leaves, False)
+        return rebuild(self._model, self._shape.whole, self._filled(arrays, rest), False)
 
     def nested(self, grads: Sequence[Any]) -> Any:
         """Return gradients nested like the model, with None where nothing was differentiated."""
-        leaves: list[Any] = [None] * len(self.leaves)
-        for i, g in zip(self.at, grads, strict=True):
-            leaves[i] = g
+        leaves = self._filled(grads, [None] * len(self.rest))
         return _gradients(self._model, self._shape.whole, leaves)
 
-    def others(self, model: Any) -> list[Any]:
-        """Return what a model, made by `model_with`, has by now where it is not differentiated.
+    def rest_of(self, model: Any) -> list[Any]:
+        """Return the arrays that a model, made by `model_with`, has by now in the rest.
 
         Places that it no longer has keep what they had; new ones are not looked at.
         """
         leaves, structure = flatten(model)
-        if structure == self.structure:
-            now = leaves
-        else:
+        if structure != self.structure:
             found = dict(zip(outline(model).paths, leaves, strict=True))
             pairs = zip(self._shape.outline.paths, self.leaves, strict=True)
-            now = [found.get(path, x) for path, x in pairs]
-        mine = set(self.at)
-        return [x if i not in mine and is_array_type(type(x)) else None for i, x in enumerate(now)]
+            leaves = [found.get(path, x) for path, x in pairs]
+        now = [leaves[i] for i in self._elsewhere]
+        return [x if is_array_type(type(x)) else None for x in now]
 
-    def write_others(self, now: Sequence[Any]) -> None:
-        """Write into the model what `others` found, where it has changed."""
-        pairs = list(zip(self.leaves, now, strict=True))
-        changed = {i for i, (old, x) in enumerate(pairs) if x is not None and x is not old}
+    def write_rest(self, now: Sequence[Any]) -> None:
+        """Write into the model what `rest_of` found, where it has changed."""
+        rest = zip(self._elsewhere, self.rest, now, strict=True)
+        changed = {i: x for i, old, x in rest if x is not None and x is not old}
         if changed:
-            steps = program(self._shape.outline.nodes, changed)
-            rebuild(self._model, steps, [old if x is None else x for old, x in pairs], True)
+            leaves = [changed.get(i, x) for i, x in enumerate(self.leaves)]
+            rebuild(self._model, program(self._shape.outline.nodes, changed), leaves, True)
+
+    def _filled(self, arrays: Sequence[Any], rest: Sequence[Any] | None) -> list[Any]:
+        leaves = list(self.leaves)
+        for i, x in zip(self.at, arrays, strict=True):
+            leaves[i] = x
+        if rest is not None:
+            for i, x in zip(self._elsewhere, rest, strict=True):
+                leaves[i] = x
+        return leaves
 
 
 def _gradients(model: Any, steps: Program, leaves: Sequence[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""The same gradient from three libraries: what differs between them, and nothing else."""
+"""The same network in each library: what differs between them, and nothing else."""
 
 from __future__ import annotations
 
@@ -6,57 +6,109 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from ..arrays.needs import need
+from optimisers import ad
 
 
 class Library(NamedTuple):
-    """What the network needs of a library of arrays that can differentiate.
+    """What the network needs of a library.
 
-    `value_and_gradient(f)` returns a function of f's arguments: the value, and the gradient with
-    respect to the first, nested like it.
+    array: makes an array of data from NumPy's. layer: makes whatever holds the two parameters of a
+    layer. read: returns them. sum: adds all numbers of an array.
     """
 
+    backend: ad.Backend
     array: Callable[[Any], Any]
     tanh: Callable[[Any], Any]
     log_softmax: Callable[[Any], Any]
-    value_and_gradient: Callable[[Callable[..., Any]], Callable[..., tuple[Any, Any]]]
+    layer: Callable[[Any, Any], Any]
+    read: Callable[[Any], tuple[Any, Any]]
+    sum: Callable[[Any], Any]
+
+
+def _sum(x: Any) -> Any:
+    return x.sum()
+
+
+def _read(layer: Any) -> tuple[Any, Any]:
+    return layer["w"], layer["b"]
+
+
+def _attributes(layer: Any) -> tuple[Any, Any]:
+    return layer.w, layer.b
 
 
 def _jax() -> Library:
     import jax
     import jax.numpy as jnp
 
-    def value_and_gradient(f: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
-        compiled: Callable[..., tuple[Any, Any]] = jax.jit(jax.value_and_grad(f))
-        return compiled
+    def layer(w: Any, b: Any) -> Any:
+        return {"w": jnp.asarray(w), "b": jnp.asarray(b)}
 
-    return Library(jnp.asarray, jnp.tanh, jax.nn.log_softmax, value_and_gradient)
+    backend = ad.AutoJAX()
+    return Library(backend, jnp.asarray, jnp.tanh, jax.nn.log_softmax, layer, _read, _sum)
+
+
+def _equinox() -> Library:
+    backend = ad.AutoEquinox()
+    import equinox
+    import jax.numpy as jnp
+
+    class Layer(equinox.Module):
+        w: Any = equinox.field(converter=jnp.asarray)
+        b: Any = equinox.field(converter=jnp.asarray)
+
+    return _jax()._replace(backend=backend, layer=Layer, read=_attributes)
+
+
+def _nnx() -> Library:
+    backend = ad.AutoNNX()
+    import jax.numpy as jnp
+    from flax import nnx
+
+    class Layer(nnx.Module):
+        def __init__(self, w: Any, b: Any) -> None:
+            self.w, self.b = nnx.Param(jnp.asarray(w)), nnx.Param(jnp.asarray(b))
+
+    def read(layer: Any) -> tuple[Any, Any]:
+        return layer.w[...], layer.b[...]
+
+    return _jax()._replace(backend=backend, layer=Layer, read=read)
 
 
 def _autograd() -> Library:
-    autograd = need("autograd", "differentiate with Autograd", "autograd")
-    numpy = need("autograd.numpy", "differentiate with Autograd", "autograd")
+    backend = ad.AutoAutograd()
+    import autograd.numpy
+
+    anp: Any = autograd.numpy
 
     def log_softmax(x: Any) -> Any:
-        x = x - numpy.max(x, axis=1, keepdims=True)
-        return x - numpy.log(numpy.sum(numpy.exp(x), axis=1, keepdims=True))
+        x = x - anp.max(x, axis=1, keepdims=True)
+        return x - anp.log(anp.sum(anp.exp(x), axis=1, keepdims=True))
 
-    return Library(lambda x: x, numpy.tanh, log_softmax, autograd.value_and_grad)
+    def layer(w: Any, b: Any) -> Any:
+        return {"w": w, "b": b}
+
+    return Library(backend, lambda x: x, anp.tanh, log_softmax, layer, _read, _sum)
 
 
 def _torch() -> Library:
-    torch = need("torch", "differentiate with torch", "torch")
+    backend = ad.AutoTorch()
+    import torch
 
-    def value_and_gradient(f: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
-        both = torch.func.grad_and_value(f)
-        return lambda *args: both(*args)[::-1]
+    class Layer(torch.nn.Module):
+        def __init__(self, w: Any, b: Any) -> None:
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.from_numpy(w))
+            self.b = torch.nn.Parameter(torch.from_numpy(b))
 
     log_softmax = partial(torch.log_softmax, dim=1)
-    return Library(torch.from_numpy, torch.tanh, log_softmax, value_and_gradient)
+    return Library(backend, torch.from_numpy, torch.tanh, log_softmax, Layer, _attributes, _sum)
 
 
 LIBRARIES: dict[str, Callable[[], Library]] = {
     "jax": _jax,
+    "equinox": _equinox,
+    "nnx": _nnx,
     "autograd": _autograd,
     "torch": _torch,
 }

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import optimisers
+from optimisers.errors import NonFiniteLossError
 
 from . import network
 from .digits import Digits, batches, one_hot
@@ -49,21 +50,25 @@ def train(
     `progress` wraps the batches; if it has `set_postfix`, the loss and the accuracy go there.
     """
     model: Any = network.fresh_model(library, seed)
-    state = optimisers.setup(rule, model)
-    step = library.value_and_gradient(partial(network.loss, library))
     targets = one_hot(data.labels)
     run = Run([], [(0, _accuracy(library, model, data))])
-    indices = progress(list(batches(len(targets), BATCH, steps, seed)))
-    for count, chosen in enumerate(indices, start=1):
-        images = library.array(data.images[chosen])
-        value, grads = step(model, images, library.array(targets[chosen]))
-        run.losses.append(float(value))
-        if run.diverged:
-            break
-        state, model = optimisers.update_(state, model, grads)
+    order = progress(list(batches(len(targets), BATCH, steps, seed)))
+
+    def note(count: int, value: float, state: optimisers.State, model: Any) -> None:
+        run.losses.append(value)
         if count % max(1, steps // CHECKS) == 0 or count == steps:
             run.accuracies.append((count, _accuracy(library, model, data)))
-            _show(indices, run)
+            _show(order, run)
+
+    try:
+        optimisers.train(
+            partial(network.loss, library), model,
+            ((library.array(data.images[i]), library.array(targets[i])) for i in order),
+            optimisers.setup(rule, model),
+            ad=library.backend, callback=note, progress=False,
+        )  # fmt: skip
+    except NonFiniteLossError:
+        run.losses.append(math.nan)
     return run
 
 
