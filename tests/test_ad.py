@@ -324,14 +324,21 @@ def test_a_named_backend_takes_arrays_of_others(torch: Any) -> None:
 
 @pytest.mark.parametrize(
     ("backend", "library"),
-    [(ad.AutoEquinox, "equinox"), (ad.AutoAutograd, "autograd"), (ad.AutoTorch, "torch")],
+    [
+        (ad.AutoEquinox, "equinox"),
+        (ad.AutoAutograd, "autograd"),
+        (ad.AutoTorch, "torch"),
+        (ad.AutoTensorFlow, "tensorflow"),
+        (ad.AutoMLX, "mlx"),
+        (ad.AutoTinygrad, "tinygrad"),
+    ],
 )
 def test_a_missing_library_gets_the_line_that_installs_it(
     backend: Any, library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(
-        MissingLibraryError, match=f"not installed; python -m pip install {library}"
+        MissingLibraryError, match=f'not installed; python -m pip install "?{library}'
     ):
         backend()
 

@@ -74,9 +74,10 @@ class TinygradAdapter:
 
     def array(self, value: np.ndarray[Any, Any]) -> Any:
         """Return a tensor that is computed already, so that it shares nothing with `value`."""
-        if value.dtype == ml_dtypes.bfloat16:
-            return tinygrad.Tensor(value.view(np.uint16)).bitcast(dtypes.bfloat16).realize()
-        return tinygrad.Tensor(value).realize()
+        # A number without a shape would be a constant, and equal constants are one to tinygrad.
+        flat, narrow = np.atleast_1d(value), value.dtype == ml_dtypes.bfloat16
+        new = tinygrad.Tensor(flat.view(np.uint16) if narrow else flat)
+        return (new.bitcast(dtypes.bfloat16) if narrow else new).reshape(value.shape).realize()
 
     def joined(self, parts: Sequence[Any], dtype: str) -> Any:
         """Concatenate; gradients follow."""

@@ -26,11 +26,12 @@ def nest(p: Numbers) -> Any:
 
 def nest_loss(m: Any, x: Any, y: Any) -> Any:
     enc, dec = m["enc"], m["dec"]
-    return loss(mx.tanh, mx.mean, wide, enc["w"], enc["b"], dec["w"], dec["narrow"], x, y)
+    p = enc["w"], enc["b"], dec["w"], dec["narrow"]
+    return loss(mx.tanh, mx.mean, wide, *p, mx.array(x), mx.array(y))
 
 
 def core_grad(state: Any, model: Any, x: Any, y: Any) -> tuple[Any, ...]:
-    grads = mx.grad(nest_loss)(trained_only(state, model), mx.array(x), mx.array(y))
+    grads = mx.grad(nest_loss)(trained_only(state, model), x, y)
     return (filled(grads, model),)
 
 

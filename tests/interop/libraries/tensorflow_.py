@@ -12,7 +12,7 @@ from ..problem import Numbers, loss
 tf: Any = tensorflow
 
 
-def make(p: Numbers) -> Any:
+def nest(p: Numbers) -> Any:
     a = {name: tf.Variable(x) for name, x in p.items()}
     return {
         "enc": {"w": a["w"], "b": a["b"], "count": tf.range(3)},
@@ -21,14 +21,21 @@ def make(p: Numbers) -> Any:
     }
 
 
+def wide(x: Any) -> Any:
+    return tf.cast(x, tf.float32)
+
+
+def nest_loss(m: Any, x: Any, y: Any) -> Any:
+    enc, dec = m["enc"], m["dec"]
+    # One row at a time, so that the gradient at this place comes as slices.
+    rows = tf.gather(dec["w"], tf.range(3))
+    return loss(tf.tanh, tf.reduce_mean, wide, enc["w"], enc["b"], rows, dec["narrow"], x, y)
+
+
 def gradients(state: Any, model: Any, x: Any, y: Any) -> tuple[Any, ...]:
-    enc, dec = model["enc"], model["dec"]
     with tf.GradientTape() as tape:
-        # One row at a time, so that the gradient at this place comes as slices.
-        rows = tf.gather(dec["w"], tf.range(3))
-        wide = lambda h: tf.cast(h, tf.float32)  # noqa: E731
-        value = loss(tf.tanh, tf.reduce_mean, wide, enc["w"], enc["b"], rows, dec["narrow"], x, y)
+        value = nest_loss(model, x, y)
     return (tape.gradient(value, model),)
 
 
-CASES = {"GradientTape": Case(make, gradients, NEST, tied="total", extras="integers only")}
+CASES = {"GradientTape": Case(nest, gradients, NEST, tied="total", extras="integers only")}

@@ -10,7 +10,7 @@ from ..library import NEST, Case
 from ..problem import Numbers, loss
 
 
-def make(p: Numbers) -> Any:
+def nest(p: Numbers) -> Any:
     a = {name: Tensor(x).realize() for name, x in p.items()}
     return {
         "enc": {"w": a["w"], "b": a["b"], "act": Tensor.tanh, "count": Tensor.arange(3)},
@@ -19,8 +19,8 @@ def make(p: Numbers) -> Any:
     }
 
 
-def value(model: Any, x: Any, y: Any) -> Any:
-    enc, dec = model["enc"], model["dec"]
+def nest_loss(m: Any, x: Any, y: Any) -> Any:
+    enc, dec = m["enc"], m["dec"]
     p = enc["w"], enc["b"], dec["w"], dec["narrow"]
     return loss(enc["act"], Tensor.mean, Tensor.float, *p, Tensor(x), Tensor(y))
 
@@ -30,8 +30,8 @@ def backward(state: Any, model: Any, x: Any, y: Any) -> tuple[Any, ...]:
         for t in model[part].values():
             if isinstance(t, Tensor):
                 t.grad = None
-    value(model, x, y).backward()
+    nest_loss(model, x, y).backward()
     return ()
 
 
-CASES = {"backward": Case(make, backward, NEST)}
+CASES = {"backward": Case(nest, backward, NEST)}
