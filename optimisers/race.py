@@ -16,7 +16,8 @@ from .errors import RuleError
 from .rules import Rule
 from .rules.checks import names_of
 
-# The rates that are tried, the value below which a function counts as done, how far pictures go.
+# The rates that are tried, the value below which a function counts as done, how far from
+# their middle pictures go.
 RATES = tuple(float(f"{rate:.2g}") for rate in np.geomspace(1e-4, 3.0, 40))
 DONE = 1e-10
 EDGES = (2.0, 1.5)
@@ -25,11 +26,12 @@ COLOURS = ("#0b62a4", "#c8511b", "#1b7f4b", "#8a3ea8", "#9a7300", "#b3273f", "#3
 
 
 class Course(NamedTuple):
-    """A function of two numbers whose least value is 0, and where a race over it begins."""
+    """A function of two numbers whose least value is 0, where a race begins, what pictures show."""
 
     value: Callable[[Any], Any]
     start: tuple[float, float]
     bottoms: tuple[tuple[float, float], ...]
+    middle: tuple[float, float] = (0.0, 0.0)
 
 
 class Lap(NamedTuple):
@@ -42,7 +44,10 @@ class Lap(NamedTuple):
 
 COURSES = {
     "rosenbrock": Course(
-        lambda p: (1 - p[0]) ** 2 + 100 * (p[1] - p[0] ** 2) ** 2, (-1.2, 1.0), ((1.0, 1.0),)
+        lambda p: (1 - p[0]) ** 2 + 100 * (p[1] - p[0] ** 2) ** 2,
+        (-1.2, 1.0),
+        ((1.0, 1.0),),
+        (0.0, 0.8),
     ),
     "valley": Course(lambda p: 0.5 * (p[0] ** 2 + 50 * p[1] ** 2), (-1.8, 1.0), ((0.0, 0.0),)),
     "saddle": Course(
@@ -87,7 +92,7 @@ def race(rule: Rule, on: str = "valley", steps: int = 150, *, tuned: bool = Fals
     if not tuned or "eta" not in names_of(rule):
         return Lap(rule, *map(np.asarray, jax.jit(way)(None)))
     points, values = map(np.asarray, jax.jit(jax.vmap(way))(jnp.array(RATES, jnp.float32)))
-    inside = (np.abs(points) <= np.array(EDGES)).all(axis=(1, 2))
+    inside = (np.abs(points - np.array(COURSES[on].middle)) <= np.array(EDGES)).all(axis=(1, 2))
     if not inside.any():
         raise RuleError(f"{rule} leaves the picture of {on!r} at each of {len(RATES)} rates")
     score = np.log(np.maximum(values, DONE)).mean(axis=1)
@@ -125,38 +130,36 @@ def draw(laps: Mapping[str, Sequence[Lap]], file: Path) -> None:
     Raises:
         MissingLibraryError: matplotlib is not installed.
     """
+    pictured(laps).savefig(file, dpi=150)
+
+
+def pictured(laps: Mapping[str, Sequence[Lap]], ink: str = "#333333") -> Any:
+    """Return the figure of races: paths above, values below, a column for each function."""
     figure = new_figure(3.6 * len(laps), 5.6)
     rows = figure.subplots(2, len(laps), squeeze=False, height_ratios=[5, 4])
     for column, (on, ways) in enumerate(laps.items()):
         path, curve = rows[0][column], rows[1][column]
-        draw_course(path, on)
+        draw_course(path, on, ink)
         for lap, colour in zip(ways, COLOURS, strict=False):
             draw_path(path, lap, colour)
             curve.semilogy(np.maximum(lap.values, DONE), color=colour, label=label(lap.rule))
         curve.set(xlabel="step", ylim=(DONE / 2, 1e3), ylabel="value" if column == 0 else "")
         curve.legend(fontsize=7, frameon=False)
         _plain(curve)
-    figure.savefig(file, dpi=150)
+    return figure
 
 
-def draw_course(axes: Any, on: str, ink: str = "#333333", colours: str = "Greys") -> None:
+def draw_course(axes: Any, on: str, ink: str = "#333333") -> None:
     """Draw the lines of equal value of a test function, its start and its lowest points."""
     course = COURSES[on]
-    x, y = np.meshgrid(np.linspace(-EDGES[0], EDGES[0], 161), np.linspace(-EDGES[1], EDGES[1], 121))
+    (left, right), (low, high) = ((c - e, c + e) for c, e in zip(course.middle, EDGES, strict=True))
+    x, y = np.meshgrid(np.linspace(left, right, 81), np.linspace(low, high, 61))
     heights = np.asarray(course.value(jnp.array([x, y], jnp.float32)))
-    levels = np.geomspace(1e-2, 1e3, 16)
-    axes.contour(x, y, heights, levels, cmap=colours, norm="log", linewidths=0.6, alpha=0.55)
+    axes.contour(x, y, heights, np.geomspace(1e-2, 1e3, 16), colors=ink, linewidths=0.5, alpha=0.4)
     axes.plot(*course.start, "o", color=ink, markersize=4)
     for bottom in course.bottoms:
         axes.plot(*bottom, "*", color=ink, markersize=8)
-    axes.set(
-        xlim=(-EDGES[0], EDGES[0]),
-        ylim=(-EDGES[1], EDGES[1]),
-        xticks=[],
-        yticks=[],
-        aspect="equal",
-        title=on,
-    )
+    axes.set(xlim=(left, right), ylim=(low, high), xticks=[], yticks=[], aspect="equal", title=on)
 
 
 def draw_path(axes: Any, lap: Lap, colour: str, **style: Any) -> None:

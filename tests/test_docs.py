@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
+import optimisers
+import optimisers.race
+import optimisers.testing
 from optimisers.demo import cli
 
 ROOT = Path(__file__).parents[1]
@@ -79,3 +85,44 @@ def test_shell_blocks_hold_commands_that_there_are(file: Path) -> None:
                     assert (ROOT / words[1]).is_file(), command
                 else:
                     assert command.startswith(ACTS), command
+
+
+def public_names() -> list[str]:
+    """Return every public name: those at the top, and those of the modules that stand beside."""
+    top = [n for n in optimisers.__all__ if not isinstance(getattr(optimisers, n), ModuleType)]
+    beside = [
+        f"{module.__name__}.{name}"
+        for module in (optimisers.ad, optimisers.race, optimisers.testing)
+        for name in module.__all__
+    ]
+    classes = [n for n, value in vars(optimisers.errors).items() if isinstance(value, type)]
+    return [f"optimisers.{n}" for n in top] + beside + [f"optimisers.errors.{n}" for n in classes]
+
+
+def described() -> Iterator[str]:
+    """Yield the names that the pages under API describe; a module stands for what it exports."""
+    for file in (DOCS / "api").glob("*.md"):
+        for name, members in re.findall(
+            r"^::: ([\w.]+)\n((?:[ ]+.*\n)*)", file.read_text(encoding="utf-8"), re.MULTILINE
+        ):
+            try:
+                module = importlib.import_module(name)
+            except ModuleNotFoundError:
+                yield name
+            else:
+                exported = getattr(module, "__all__", None) or vars(module)
+                if "members: false" not in members:
+                    yield from (
+                        f"{name}.{n}" for n in exported if n[0].isalpha() and n != "annotations"
+                    )
+
+
+def test_every_public_name_stands_once_under_api() -> None:
+    assert sorted(described()) == sorted(public_names())
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    config = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    nav = re.findall(r"([\w/-]+\.md)$", config.partition("nav:")[2], re.MULTILINE)
+    assert sorted(nav) == sorted([*map(page, PAGES), "rules/catalogue.md"])
+    assert len(set(nav)) == len(nav)
