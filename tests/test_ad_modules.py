@@ -131,11 +131,11 @@ def torch_model(torch: Any) -> Any:
             super().__init__()
             self.line, self.norm = torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3)
             self.out, self.unused = torch.nn.Linear(3, 3), torch.nn.Linear(1, 1)
-            self.again = self.line.bias
+            self.again, self.act = self.line.bias, torch.nn.Tanh()
             self.fixed = torch.nn.Parameter(torch.ones(1), requires_grad=False)
 
         def forward(self, x: Any) -> Any:
-            return self.fixed * self.out(torch.tanh(self.norm(self.line(x)) + self.again))
+            return self.fixed * self.out(self.act(self.norm(self.line(x)) + self.again))
 
     return Net()
 
@@ -155,6 +155,7 @@ def test_torch_modules_answer_as_backward_does(torch: Any) -> None:
     for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
         np.testing.assert_allclose(a.detach(), b.detach(), rtol=1e-6)
     assert grads["unused"] == {"weight": None, "bias": None}
+    assert grads["act"] == {}
 
 
 def test_torch_modules_are_trained_in_place(torch: Any) -> None:
@@ -206,3 +207,23 @@ def test_a_container_at_two_places_is_counted_once(array: Any) -> None:
     _, trained = train(loss, model, [()], setup(Descent(1.0), model))
     assert float(trained["b"]["w"][0]) == -6.0
     assert trained["a"] is trained["b"]
+
+
+@pytest.mark.peers
+def test_only_what_modules_hold_is_trained_in_place(torch: Any) -> None:
+    from flax import nnx
+
+    w, line = jnp.ones(2), nnx.Linear(2, 2, rngs=nnx.Rngs(0))
+    mixed = [
+        ({"w": w, "line": line}, lambda m: (m["line"](m["w"]) ** 2).sum(), None),
+        ({"w": w}, lambda m: (m["w"] ** 2).sum(), ad.AutoTorch()),
+        ({"w": np.ones(2, np.float32)}, lambda m: (m["w"] ** 2).sum(), ad.AutoTorch()),
+    ]
+    for model, loss, backend in mixed:
+        state = setup(Descent(0.1), model)
+        _, new = train(loss, model, [()] * 2, state, ad=backend)
+        carry, _ = make_step(loss, ad=backend)(TrainState(model, state), ())
+        assert new.get("line") is model.get("line")
+        assert carry.model.get("line") is model.get("line")
+        assert float(new["w"][0]) != float(carry.model["w"][0])
+        np.testing.assert_array_equal(model["w"], [1.0, 1.0])

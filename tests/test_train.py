@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -342,7 +343,13 @@ def test_the_bar_is_off_in_pipes_and_optional(monkeypatch: pytest.MonkeyPatch) -
         ({"model": {"w": jnp.ones(2)}}, StateError, "does not belong to this model"),
         ({"model": {"n": 3}}, ArgumentError, "nothing in the model is trainable"),
         ({"data": [(np.array(["a"]), Y)]}, ArgumentError, r"batch that holds <U1\[1\]|str"),
-        ({"data": [(X, Y), object]}, TypeError, ""),
+        (
+            {"data": np.array(3.0)},
+            ArgumentError,
+            "data must be an iterable of batches, got ndarray",
+        ),
+        ({"data": [({1, 2}, Y)]}, ArgumentError, "a batch that holds set: JAX takes arrays"),
+        ({"data": [(object(), Y)]}, ArgumentError, "a batch that holds object"),
     ],
 )
 def test_bad_input_gets_one_sentence_and_changes_nothing(
@@ -355,6 +362,14 @@ def test_bad_input_gets_one_sentence_and_changes_nothing(
         train(**given)
     np.testing.assert_array_equal(model["w"], fresh()["w"])
     update(state, model, model)
+
+
+def test_a_loop_is_not_traced() -> None:
+    def whole(model: Any) -> Any:
+        return train(loss, model, [(X, Y)], setup(Descent(0.1), model), progress=False)
+
+    with pytest.raises(ArgumentError, match=r"cannot be traced .* make_step under jax\.jit"):
+        jax.jit(whole)(fresh())
 
 
 def test_swapped_arguments_are_told() -> None:

@@ -156,8 +156,9 @@ def checked(out: Any, has_aux: bool) -> tuple[Any, Any]:
     value, aux = out if has_aux else (out, None)
     adapter = adapter_of(type(value))
     if adapter is None:
-        if isinstance(value, int | float | np.floating | np.integer):
-            return value, aux
+        number = isinstance(value, int | float | np.floating | np.integer)
+        if number and not isinstance(value, bool):
+            return float(value), aux
         cure = "; pass has_aux=True for (value, aux)" if isinstance(value, tuple) else ""
         raise ArgumentError(
             f"cannot differentiate a {_shown(value)}: the function must return one number{cure}"

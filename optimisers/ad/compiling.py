@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -43,7 +44,7 @@ class Compiled:
             self._programs[key] = self._program(parts, held, structure, given)
         program, wide = self._programs[key]
         xs = list(map(native, parts.arrays))
-        with precision(wide):
+        with precision(wide), explained(parts.arrays):
             out, grads = program(xs, held.arrays, given.arrays)
         (value, now), grads = home(out, grads, parts.arrays, wide)
         if now is not None:
@@ -89,14 +90,25 @@ class _Split:
     def key(self) -> tuple[Any, ...]:
         """Return what tells these constants from others; raise if nothing does."""
         for x in self.constants:
-            try:
-                hash(x)
-            except TypeError:
+            if not _has_value(x):
                 raise ArgumentError(
                     f"cannot compile a step for a batch that holds {describe(x)}: JAX takes arrays "
                     "and numbers, in containers that it knows (jax.tree_util.register_dataclass)"
-                ) from None
+                )
         return tuple((type(x), x) for x in self.constants)
+
+
+def _has_value(x: Any) -> bool:
+    """Tell whether an object may be a constant of a program.
+
+    One that only its identity tells from others would be compiled for anew in each batch.
+    """
+    kind: Any = type(x)
+    try:
+        hash(x)
+    except TypeError:
+        return False
+    return callable(x) or kind.__hash__ is not object.__hash__
 
 
 def _argument(x: Any, numbers: bool) -> Any:
@@ -118,6 +130,20 @@ def native(x: Any) -> Any:
     adapter = adapter_of(type(x))
     assert adapter is not None
     return adapter.view(x)
+
+
+@contextmanager
+def explained(arrays: Arrays) -> Iterator[None]:
+    """Tell those whose arrays are NumPy's why a function written with NumPy cannot be used."""
+    try:
+        yield
+    except jax.errors.TracerArrayConversionError as error:
+        if any(isinstance(x, np.ndarray) for x in arrays):
+            error.add_note(
+                "The arrays of the model are NumPy's, which JAX differentiates: write the function "
+                "with jax.numpy, or name another backend, such as ad=AutoAutograd()."
+            )
+        raise
 
 
 def home(value: Any, grads: Arrays, arrays: Arrays, wide: bool) -> tuple[Any, Arrays]:

@@ -11,7 +11,7 @@ import jax
 from ..arrays import adapter_of
 from ..arrays.numbers import is_complex, is_wide, precision
 from .backend import Arrays, Backend, Differentiable
-from .compiling import Compiled, home, native
+from .compiling import Compiled, explained, home, native
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class AutoJAX(Backend):
         """Ask JAX, in 64 bits where a parameter has them."""
         xs = list(map(native, arrays))
         wide = any(is_wide(x.dtype) for x in xs)
-        with precision(wide):
+        with precision(wide), explained(arrays):
             out, grads = self.descent(f, xs)
         return home(out, grads, arrays, wide)
 

@@ -7,13 +7,15 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import jax
 import optree
 
 from ..api.found import parameters
 from ..api.partition import moving
 from ..arrays import is_array_type
 from ..arrays.containers import container_of
-from ..errors import ArgumentError
+from ..arrays.ops import is_traced_type
+from ..errors import ArgumentError, StateError
 from ..state import State
 from ..tree import Outline, Program, flatten, outline, program, rebuild
 from ..tree.nodes import NAMESPACE
@@ -49,6 +51,15 @@ def objects_in(tree: Any) -> list[Any]:
     return seen
 
 
+def check_alive(x: Any, code: str) -> None:
+    """Raise where an array of JAX was given away."""
+    if isinstance(x, jax.Array) and not is_traced_type(type(x)) and x.is_deleted():
+        raise StateError(
+            f"{code} was deleted: its memory was given to an update; use the model that the last "
+            "call returned"
+        )
+
+
 def _shape_of(model: Any, structure: Any) -> Shape:
     """Walk a model by name, unless one of the same structure was walked lately."""
     with _lock:
@@ -74,6 +85,9 @@ class Parts:
         self._model, self._shape = model, _shape_of(model, self.structure)
         self.at = tuple(self._trained() if state is None else moving(state, model)[1])
         self.arrays = [self.leaves[i] for i in self.at]
+        for i, x in zip(self.at, self.arrays, strict=True):
+            if isinstance(x, jax.Array):
+                check_alive(x, self._shape.outline.codes[i])
         mine = frozenset(self.at)
         self._elsewhere = [i for i in range(len(self.leaves)) if i not in mine]
         self.rest = [self.leaves[i] for i in self._elsewhere]
@@ -143,10 +157,11 @@ def _gradients(model: Any, steps: Program, leaves: Sequence[Any]) -> Any:
         children = kind.get(objects[i], names)
         for place, child in inner:
             objects[child] = children[place]
+    own = [container_of(type(x)) is None for x in objects]
+    objects = [x if mine else {} for x, mine in zip(objects, own, strict=True)]
     for i, kind, names, _, slots in steps.refits:
         parts = [leaves[s] if s >= 0 else objects[~s] for s in slots]
-        own = container_of(type(objects[i])) is None
         objects[i] = (
-            kind.build(objects[i], names, parts) if own else dict(zip(names, parts, strict=True))
+            kind.build(objects[i], names, parts) if own[i] else dict(zip(names, parts, strict=True))
         )
     return objects[0]

@@ -62,11 +62,13 @@ class AutoTorch(Backend):
         """Ask torch for the gradient with respect to tensors that stand for the given ones."""
         import torch
 
+        if _is_transformed():
+            return _transformed(f, list(map(_tensor, arrays)))
         xs = list(map(_own, arrays))
         outer = _within.get() or any(map(_is_computed, arrays))
         token = _within.set(True)
         try:
-            with torch.enable_grad():
+            with torch.inference_mode(False), torch.enable_grad():
                 value, aux = f(xs)
         finally:
             _within.reset(token)
@@ -77,8 +79,43 @@ class AutoTorch(Backend):
             )
         grads = torch.autograd.grad(value, xs, allow_unused=True, create_graph=outer)
         if not outer:  # what hangs on a graph keeps all of its arrays alive
-            value, aux = value.detach(), _detached(aux)
+            value, aux = value.detach(), _with_tensors(aux, _detached)
         return (value, aux), once(xs, grads)
+
+
+def _is_transformed() -> bool:
+    """Tell whether this is within torch.func.grad or vmap, which torch.autograd.grad ignores."""
+    import torch
+
+    looked: Any = getattr(torch._C, "_functorch", None)  # there is no public way to ask
+    return looked is not None and looked.peek_interpreter_stack() is not None
+
+
+def _transformed(f: Differentiable, xs: Arrays) -> tuple[tuple[Any, Any], Arrays]:
+    """Ask torch.func, whose aux may be nothing but tensors."""
+    import torch
+
+    kept: list[Any] = []
+
+    def of_tensors(xs: Arrays) -> tuple[Any, list[Any]]:
+        value, aux = f(xs)
+        kept.append(aux)
+        return value, [x for x in flatten(aux, "aux")[0] if isinstance(x, torch.Tensor)]
+
+    grads, (value, tensors) = torch.func.grad_and_value(of_tensors, has_aux=True)(xs)
+    rest = iter(tensors)
+    return (value, _with_tensors(kept[0], lambda _: next(rest))), grads
+
+
+def _tensor(x: Any) -> Any:
+    """Return an array of any library as a tensor."""
+    import torch
+
+    if isinstance(x, torch.Tensor):
+        return x
+    adapter = adapter_of(torch.Tensor)
+    assert adapter is not None
+    return adapter.array(viewed(x))
 
 
 def _is_computed(x: Any) -> bool:
@@ -93,19 +130,21 @@ def _own(x: Any) -> Any:
     """
     import torch
 
-    if not isinstance(x, torch.Tensor):
-        adapter = adapter_of(torch.Tensor)
-        assert adapter is not None
-        x = adapter.array(viewed(x))
+    x = _tensor(x)
     if isinstance(x, torch.nn.Parameter):
         return x
     return x.view_as(x) if x.requires_grad else x.detach().requires_grad_()
 
 
-def _detached(aux: Any) -> Any:
+def _with_tensors(aux: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a nest with its tensors changed."""
     import torch
 
     leaves, _ = flatten(aux, "aux")
-    new = [x.detach() if isinstance(x, torch.Tensor) and x.requires_grad else x for x in leaves]
+    new = [change(x) if isinstance(x, torch.Tensor) else x for x in leaves]
     held = [i for i, x in enumerate(new) if x is not leaves[i]]
     return rebuild(aux, program(outline(aux, "aux").nodes, held), new, False)
+
+
+def _detached(x: Any) -> Any:
+    return x.detach() if x.requires_grad else x

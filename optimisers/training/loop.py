@@ -13,13 +13,11 @@ import numpy as np
 from ..ad.backend import Backend, viewed
 from ..ad.find import backend_of
 from ..api import update_
-from ..arrays import adapter_of
-from ..arrays.numbers import is_wide, precision
 from ..arrays.ops import is_traced_type
 from ..errors import ArgumentError, NonFiniteError, NonFiniteLossError
 from ..state import State
 from ..state.state import checked
-from ..tree import flatten, outline, program, rebuild
+from .owning import owned
 from .step import check_function, kind_of, spread
 from .watching import Bar, Interrupts
 
@@ -74,7 +72,7 @@ def train(
     """
     _check_arguments(loss, model, data, state, callback)
     backend = backend_of(ad, model)
-    state, model = copy.deepcopy(state), _own(model, backend)
+    state, model = copy.deepcopy(state), owned(model, backend)
     gradient = backend.compiled(loss)
     with Interrupts() as interrupts, suppress(KeyboardInterrupt), Bar(data, progress) as bar:
         for count, batch in enumerate(bar, start=1):
@@ -101,6 +99,11 @@ def _nothing() -> None:
 
 
 def _finite(value: Any, batch: int) -> float:
+    if is_traced_type(type(value)):
+        raise ArgumentError(
+            "train is a loop of Python, and cannot be traced by JAX; use make_step under jax.jit "
+            "or jax.lax.scan"
+        )
     number = float(np.asarray(viewed(value)))
     if not math.isfinite(number):
         raise NonFiniteLossError(
@@ -116,27 +119,8 @@ def _check_arguments(loss: Any, model: Any, data: Any, state: Any, callback: Any
     if isinstance(model, State) or isinstance(data, State):
         raise ArgumentError("arguments swapped: call train(loss, model, data, state)")
     checked(state)
-    if not isinstance(data, Iterable) or isinstance(data, str | bytes | dict):
+    is_number = getattr(data, "ndim", 1) == 0
+    if not isinstance(data, Iterable) or isinstance(data, str | bytes | dict) or is_number:
         raise ArgumentError(f"data must be an iterable of batches, got {kind_of(data)}")
     if callback is not None and not callable(callback):
         raise ArgumentError(f"the callback must be a function, got {kind_of(callback)}")
-
-
-def _own(model: Any, backend: Backend) -> Any:
-    """Return a model whose NumPy and JAX arrays are copies, the containers that hold them too."""
-    leaves, _ = flatten(model)
-    copies: dict[Any, Any] = {}
-    new, held = list(leaves), []
-    for i, x in enumerate(leaves):
-        adapter = adapter_of(type(x))
-        if adapter is None or adapter.name not in ("numpy", "jax") or is_traced_type(type(x)):
-            continue
-        if adapter.name == "jax" and backend.in_place:
-            continue
-        key = adapter.identity(x)
-        if key not in copies:
-            with precision(is_wide(adapter.dtype(x))):
-                copies[key] = x.copy()
-        new[i] = copies[key]
-        held.append(i)
-    return rebuild(model, program(outline(model).nodes, held), new, False)

@@ -16,6 +16,7 @@ from ..api import update, update_
 from ..errors import ArgumentError
 from ..state import State
 from ..state.state import checked
+from .owning import owned
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,10 @@ def make_step(
         value, grads = backend.value_and_gradient(
             loss, model, *spread(batch), has_aux=has_aux, state=checked(state)
         )
-        taken = update_ if backend.in_place else update
-        state, model = taken(state, model, grads)
+        if backend.in_place:
+            state, model = update_(state, owned(model, backend), grads)
+        else:
+            state, model = update(state, model, grads)
         return TrainState(model, state, count + 1), value
 
     return step
