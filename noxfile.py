@@ -12,12 +12,14 @@ import nox
 
 nox.options.default_venv_backend = "venv"
 nox.options.reuse_existing_virtualenvs = True
-nox.options.sessions = ["lint", "types", "layers", "tests", "interop", "doctests", "demo", "docs"]
+nox.options.sessions = ["lint", "types", "layers", "tests", "interop", "doctests", "demo", "docs", "browser"]
 
 # A plain `torch` would bring GPU libraries on Linux, so no extra names it: it comes first, pinned.
 TORCH = "torch==2.13.0"
 LIBRARIES = "docs/how-to/ad-libraries.md"  # its examples need every one of them
-TOOLS = nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), "lint")
+PROJECT = nox.project.load_toml("pyproject.toml")
+TOOLS = nox.project.dependency_groups(PROJECT, "lint")
+BROWSER = nox.project.dependency_groups(PROJECT, "browser")
 
 
 @nox.session
@@ -58,7 +60,8 @@ def interop(session: nox.Session) -> None:
     session.install("-e", ".[test,interop-more]")
     run = ("python", "-m", "pytest", "--cov", "--cov-append", "--cov-fail-under=0")
     backend = {"KERAS_BACKEND": "jax"}
-    session.run(*run, "tests/interop", "tests/rules/test_peers.py", env=backend)
+    demo = "tests/test_demo.py::test_gradients_of_any_library_reach_the_same"
+    session.run(*run, "tests/interop", "tests/rules/test_peers.py", demo, env=backend)
     session.run(*run, LIBRARIES, env=backend)
     session.run("python", "-m", "coverage", "report")
 
@@ -93,3 +96,12 @@ def benchmark(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     session.install("-e", ".[docs]")
     session.run("mkdocs", "build", "--strict", "--site-dir", session.create_tmp())
+
+
+@nox.session
+def browser(session: nox.Session) -> None:
+    """Open every page of the built site in Chromium, which has to be there with its chromedriver."""
+    session.install("-e", ".[test,docs]", *BROWSER)
+    site = session.create_tmp()
+    session.run("mkdocs", "build", "--strict", "--site-dir", site)
+    session.run("python", "-m", "pytest", "tests/built_site.py", env={"SITE": site})
