@@ -12,7 +12,17 @@ import nox
 
 nox.options.default_venv_backend = "venv"
 nox.options.reuse_existing_virtualenvs = True
-nox.options.sessions = ["lint", "types", "layers", "tests", "interop", "doctests", "demo", "docs", "browser"]
+nox.options.sessions = [
+    "lint",
+    "types",
+    "layers",
+    "tests",
+    "interop",
+    "doctests",
+    "demo",
+    "docs",
+    "browser",
+]
 
 # A plain `torch` would bring GPU libraries on Linux, so no extra names it: it comes first, pinned.
 TORCH = "torch==2.13.0"
@@ -100,7 +110,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def browser(session: nox.Session) -> None:
-    """Open every page of the built site in Chromium, which has to be there with its chromedriver."""
+    """Open every page of the built site in Chromium; its chromedriver has to be there too."""
     session.install("-e", ".[test,docs]", *BROWSER)
     site = session.create_tmp()
     session.run("mkdocs", "build", "--strict", "--site-dir", site)
