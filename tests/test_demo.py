@@ -64,7 +64,16 @@ def accuracy_of(ad: str) -> float:
 
 @pytest.mark.peers
 @pytest.mark.parametrize(
-    "ad", ["equinox", "nnx", "autograd", pytest.param("torch", marks=pytest.mark.torch)]
+    "ad",
+    [
+        "equinox",
+        "nnx",
+        "autograd",
+        *(
+            pytest.param(x, marks=pytest.mark.needs(x))
+            for x in ("torch", "tensorflow", "mlx", "tinygrad")
+        ),
+    ],
 )
 def test_gradients_of_any_library_reach_the_same(ad: str) -> None:
     assert accuracy_of(ad) > 95

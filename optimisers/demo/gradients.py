@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from optimisers import ad
@@ -105,10 +107,46 @@ def _torch() -> Library:
     return Library(backend, torch.from_numpy, torch.tanh, log_softmax, Layer, _attributes, _sum)
 
 
+def _tensorflow() -> Library:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # it would tell for what processor it is
+    backend = ad.AutoTensorFlow()
+    tf: Any = import_module("tensorflow")
+
+    def layer(w: Any, b: Any) -> Any:
+        return {"w": tf.Variable(w), "b": tf.Variable(b)}
+
+    log_softmax = tf.nn.log_softmax
+    return Library(backend, tf.constant, tf.tanh, log_softmax, layer, _read, tf.reduce_sum)
+
+
+def _mlx() -> Library:
+    backend = ad.AutoMLX()
+    mx: Any = import_module("mlx.core")
+
+    def layer(w: Any, b: Any) -> Any:
+        return {"w": mx.array(w), "b": mx.array(b)}
+
+    log_softmax = import_module("mlx.nn").log_softmax
+    return Library(backend, mx.array, mx.tanh, log_softmax, layer, _read, _sum)
+
+
+def _tinygrad() -> Library:
+    backend = ad.AutoTinygrad()
+    tensor: Any = import_module("tinygrad").Tensor
+
+    def layer(w: Any, b: Any) -> Any:
+        return {"w": tensor(w).realize(), "b": tensor(b).realize()}
+
+    return Library(backend, tensor, tensor.tanh, tensor.log_softmax, layer, _read, _sum)
+
+
 LIBRARIES: dict[str, Callable[[], Library]] = {
     "jax": _jax,
     "equinox": _equinox,
     "nnx": _nnx,
     "autograd": _autograd,
     "torch": _torch,
+    "tensorflow": _tensorflow,
+    "mlx": _mlx,
+    "tinygrad": _tinygrad,
 }

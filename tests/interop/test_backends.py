@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 import numpy as np
 import pytest
 
-from optimisers import ad, setup, train
+from optimisers import Descent, ad, setup, train
 from optimisers.ad import Backend
 from optimisers.errors import ArgumentError, ShapeError
 
@@ -111,3 +112,50 @@ def test_running_means_of_a_module_of_mlx_stand_in_it_afterwards() -> None:
     fixed = values(norm.running_mean)
     ad.gradient(lambda m, x: (m(x) ** 2).sum(), norm, mx.array([[1.0, 2.0], [3.0, 6.0]]))
     assert np.array_equal(values(norm.running_mean), fixed)
+
+
+@pytest.mark.needs("tinygrad")
+def test_tinygrad_captures_a_loss_of_tensors_and_only_that() -> None:
+    Tensor = importlib.import_module("tinygrad").Tensor
+    calls: list[str] = []
+
+    def loss(m: Any, x: Any) -> Any:
+        calls.append("python ran")
+        return ((m["w"] - x) ** 2).sum()
+
+    def looks(m: Any, x: Any) -> Any:
+        return loss(m, x) if float(x.sum().numpy()) > 0 else 2 * loss(m, x)
+
+    def of_numpy(m: Any, x: Any) -> Any:
+        return loss(m, Tensor(x))
+
+    xs = [np.array([1.0, n], np.float32) for n in range(6)]
+    tensors = [Tensor(x) for x in xs]
+    for f, batches, ran in [(loss, tensors, 2), (looks, tensors, 6), (of_numpy, xs, 6)]:
+        calls.clear()
+        model = {"w": Tensor([0.0, 0.0])}
+        train(f, model, batches, setup(Descent(0.25), model), progress=False)
+        w = np.zeros(2)
+        for x in xs:
+            w -= 0.5 * (w - x)
+        assert np.allclose(values(model["w"]), w)
+        assert len(calls) == ran
+
+
+@pytest.mark.needs("tinygrad")
+def test_tensors_of_tinygrad_that_are_not_computed_yet_are_drawn_once() -> None:
+    Tensor = importlib.import_module("tinygrad").Tensor
+    model = {"w": Tensor.uniform(3), "fixed": Tensor.uniform(3).is_param_(False)}
+    out, grads = ad.value_and_gradient(
+        lambda m: ((m["w"] * m["fixed"]).sum(), m["fixed"] * 1), model, has_aux=True
+    )
+    assert np.allclose(values(grads["w"]), values(out[1]))
+    assert np.allclose(values(model["fixed"]), values(out[1]))
+    mean = {"w": Tensor([1.0, 2.0]), "mean": Tensor.zeros(2).contiguous().is_param_(False)}
+
+    def loss(m: Any, x: Any) -> Any:
+        m["mean"].assign(m["mean"] * 0.5 + x)
+        return (m["w"] * x).sum()
+
+    train(loss, mean, [Tensor([1.0, 2.0]) for _ in range(5)], setup(Descent(0.1), mean))
+    assert np.allclose(values(mean["mean"]), 1.9375 * np.array([1.0, 2.0]))
