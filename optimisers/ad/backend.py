@@ -95,20 +95,25 @@ class Backend:
             parts.write_rest(now)
         return ((value, aux) if has_aux else value), parts.nested(grads)
 
-    def remember(self, model: Any) -> Callable[[], None]:
-        """Return a function that undoes what a function writes into a model from now on."""
+    def watch(self, model: Any) -> Callable[[], Callable[[], None]]:
+        """Return a function that keeps what a loss may write into a model beside its parameters.
+
+        What that returns undoes what was written since.
+        """
         if not self.carries:
-            return lambda: None
-        leaves, _ = flatten(model)
+            return lambda: _nothing
 
-        def undo() -> None:
-            now, _ = flatten(model)
-            changed = {
-                i for i, (x, old) in enumerate(zip(now, leaves, strict=True)) if x is not old
-            }
-            rebuild(model, program(outline(model).nodes, changed), leaves, True)
+        def keep() -> Callable[[], None]:
+            kept, _ = flatten(model)
 
-        return undo
+            def undo() -> None:
+                now = enumerate(zip(flatten(model)[0], kept, strict=True))
+                changed = {i for i, (x, old) in now if x is not old}
+                rebuild(model, program(outline(model).nodes, changed), kept, True)
+
+            return undo
+
+        return keep
 
     def compiled(self, f: Any) -> Callable[..., tuple[Any, Any]]:
         """Return `(state, model, *data) -> (value, gradients)`, to be called many times."""
@@ -123,6 +128,10 @@ class Backend:
             return f([]), []
         value, grads = self.differentiate(f, arrays)
         return value, once(arrays, grads) if self.tied == "total" else grads
+
+
+def _nothing() -> None:
+    """There is nothing to undo."""
 
 
 def once(arrays: Arrays, grads: Arrays) -> list[Any]:

@@ -44,19 +44,23 @@ class AutoTorch(Backend):
 
         return issubclass(kind, torch.Tensor | torch.nn.Module)
 
-    def remember(self, model: Any) -> Callable[[], None]:
-        """Keep what modules write while they are called: their buffers, such as running means."""
+    def watch(self, model: Any) -> Callable[[], Callable[[], None]]:
+        """Keep what modules write when they are called: their buffers, such as running means."""
         import torch
 
         modules = [x for x in objects_in(model) if isinstance(x, torch.nn.Module)]
-        kept = [(x, x.clone()) for module in modules for x in module.buffers(recurse=False)]
 
-        def undo() -> None:
-            with torch.no_grad():
-                for x, old in kept:
-                    x.copy_(old)
+        def keep() -> Callable[[], None]:
+            kept = [(x, x.clone()) for module in modules for x in module.buffers(recurse=False)]
 
-        return undo
+            def undo() -> None:
+                with torch.no_grad():
+                    for x, old in kept:
+                        x.copy_(old)
+
+            return undo
+
+        return keep
 
     def differentiate(self, f: Differentiable, arrays: Arrays) -> tuple[tuple[Any, Any], Arrays]:
         """Ask torch for the gradient with respect to tensors that stand for the given ones."""

@@ -73,10 +73,10 @@ def train(
     _check_arguments(loss, model, data, state, callback)
     backend = backend_of(ad, model)
     state, model = copy.deepcopy(state), owned(model, backend)
-    gradient = backend.compiled(loss)
+    gradient, keep = backend.compiled(loss), backend.watch(model)
     with Interrupts() as interrupts, suppress(KeyboardInterrupt), Bar(data, progress) as bar:
         for count, batch in enumerate(bar, start=1):
-            undo = backend.remember(model)
+            undo = keep()
             try:
                 value, grads = gradient(state, model, *spread(batch))
                 number = _finite(value, count - 1)
