@@ -3,6 +3,7 @@
 from . import ad, errors, rules
 from .api import *
 from .api import __all__ as _api
+from .interop import from_optax, to_optax
 from .rules import *
 from .rules import __all__ as _rules
 from .state import State
@@ -15,9 +16,11 @@ __all__ = [
     "TrainState",
     "ad",
     "errors",
+    "from_optax",
     "make_step",
     "register",
     "rules",
+    "to_optax",
     "train",
     "trainable",
     *_api,

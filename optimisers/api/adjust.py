@@ -101,8 +101,7 @@ def _change(rules: Sequence[Rule], eta: Any, pick: Pick, fields: dict[str, Any])
     mine = _all_picked(rules, pick)
     known = set().union(*map(names_of, mine))
     if unknown := set(given) - known:
-        names = " and ".join(sorted({type(r).__name__ for r in mine}))
-        raise unknown_field(unknown, names, known)
+        raise unknown_field(unknown, mine, known)
     return lambda old: with_picked(old, pick, functools.partial(_with_fields, given, set()))
 
 

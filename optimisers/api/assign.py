@@ -24,6 +24,8 @@ def check_rule(rule: Any, model: Any = None) -> None:
         raise ArgumentError(f"got the class {rule.__name__}; make a rule of it: {rule.__name__}()")
     if not isinstance(rule, Rule):
         hint = "; setup takes the rule first, then the model" if isinstance(model, Rule) else ""
+        if hasattr(rule, "init") and hasattr(rule, "update"):
+            hint = "; a transformation of Optax becomes one by from_optax(...)"
         raise ArgumentError(f"cannot use {type(rule).__name__} as a rule{hint}")
     for part in walked(rule):
         cls = type(part)

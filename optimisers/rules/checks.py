@@ -112,11 +112,14 @@ def names_of(rule: Rule) -> set[str]:
     return names
 
 
-def unknown_field(names: Iterable[str], rule: object, known: Iterable[str]) -> RuleError:
-    """Return the error for fields that a rule does not have, with the nearest it has."""
+def unknown_field(names: Iterable[str], rules: Iterable[Rule], known: Iterable[str]) -> RuleError:
+    """Return the error for fields that none of some rules has, with the nearest there is."""
+    rules = list(rules)
+    rule = " and ".join(sorted({type(r).__name__ for r in rules}))
     name, known = sorted(names)[0], sorted(known)
     near = difflib.get_close_matches(name, known, 1) or [SYNONYMS.get(name, "")]
     hint = f"; did you mean {near[0]!r}?" if near[0] in known else ""
+    hint = hint or next((f"; {r.advice}" for r in rules if r.advice), "")
     return RuleError(f"cannot adjust {name!r}: {rule} has {', '.join(known) or 'no fields'}{hint}")
 
 
@@ -124,7 +127,7 @@ def adjusted(rule: Rule, fields: Mapping[str, Any]) -> Any:
     """Return a rule with new values in itself and in the rules inside it that have such fields."""
     known = names_of(rule)
     if unknown := set(fields) - known:
-        raise unknown_field(unknown, type(rule).__name__, known)
+        raise unknown_field(unknown, [rule], known)
     changes: dict[str, Any] = {}
     for name, value, kind in fields_of(rule):
         if kind == "rule":

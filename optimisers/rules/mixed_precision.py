@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..arrays.numbers import describe, is_wide, x64_enabled
+from ..arrays.numbers import compute_dtype, describe, is_wide, x64_enabled
 from ..errors import DtypeError, RuleTypeError
 from .rule import Flow, Rule, Wrapper, hold, restart, start
 
@@ -84,6 +84,10 @@ class MixedPrecision(Wrapper):
     def takes_complex(self) -> bool:  # type: ignore[override]
         """Whether the rule inside has a meaning for complex numbers."""
         return self.rule.takes_complex
+
+    def packs(self, shape: tuple[int, ...], dtype: Any) -> bool:
+        """Tell whether the rule inside may be computed in rows, of the master copy's dtype."""
+        return self.rule.packs(shape, np.promote_types(self.dtype, compute_dtype(dtype)))
 
     def init(self, x: Any) -> Any:
         """Return the master copy, and the state of the rule for it."""

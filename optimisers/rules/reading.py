@@ -44,16 +44,20 @@ def _numbers(rule: Rule, count: Any, dtype: Any, where: str) -> Iterator[tuple[s
 
 
 def check_pickles(rule: Rule, code: str) -> None:
-    """Raise where a schedule of a rule cannot be pickled, and say what can be done."""
+    """Raise where a schedule or another static part of a rule cannot be pickled; say what can."""
     for part in walked(rule):
-        for name, function in schedules_of(part).items():
+        functions = schedules_of(part)
+        for name, value, kind in fields_of(part):
+            if name not in functions and kind != "static":
+                continue
             try:
-                pickle.dumps(function)
+                pickle.dumps(value)
             except Exception as error:  # noqa: BLE001 - whatever a user's object raises
+                what = f"the schedule of {name}" if name in functions else f"its {name}"
+                cure = "define it at the top of a module, or " if name in functions else ""
                 raise StateError(
-                    f"cannot pickle the state of {code}: the schedule of {name} does not pickle "
-                    f"({error}); define it at the top of a module, or save state_dict(state), "
-                    "which leaves it out"
+                    f"cannot pickle the state of {code}: {what} does not pickle ({error}); "
+                    f"{cure}save state_dict(state), which leaves it out"
                 ) from None
 
 

@@ -71,11 +71,14 @@ class Rule(Fields):
     `apply` may take more gradients (`apply(self, state, x, dx, dx2)`), reductions
     (keyword-only `across`), and whether there is a gradient at all (keyword-only `present`: such a
     rule also runs when there is none, with dx = 0).
+
+    `limits` are the ranges of numbers by field, `advice` is what the error for an unknown one adds.
     """
 
     elementwise: ClassVar[bool] = False
     takes_complex: ClassVar[bool] = True
     limits: ClassVar[Mapping[str, tuple[float, float]]] = {}
+    advice: ClassVar[str] = ""
 
     def init(self, x: Any) -> Any:
         """Return the state for a parameter `x`: any pytree of arrays; scalars count as scalars."""
@@ -84,6 +87,15 @@ class Rule(Fields):
     def apply(self, state: Any, x: Any, dx: Any) -> tuple[Any, Any]:
         """Return the next state and the step (or a `Step`); nothing is written to."""
         raise NotImplementedError(f"{type(self).__name__} defines no apply(state, x, dx)")
+
+    def packs(self, shape: tuple[int, ...], dtype: Any) -> bool:
+        """Tell whether parameters of a shape and dtype may be cut into rows, and computed so."""
+        return self.elementwise
+
+    @property
+    def circle(self) -> str:
+        """Under what name `across.model` asks: what is asked under one name is reduced together."""
+        return f"{type(self).__module__}.{type(self).__qualname__}"
 
     def adjust(self, **fields: Any) -> Any:
         """Return a rule like this one with other values for some of its fields.
@@ -105,7 +117,7 @@ class Rule(Fields):
         rule = scheduled(self, flow.count, x.dtype)
         extra: dict[str, Any] = {"present": flow.run} if asks.present else {}
         if asks.across:
-            extra["across"] = flow.across.under(f"{cls.__module__}.{cls.__qualname__}", flow.run)
+            extra["across"] = flow.across.under(self.circle, flow.run)
         new, out = rule.apply(state, x, flow.dx, *_higher(self, asks, flow.higher), **extra)
         step = out if isinstance(out, Step) else Step(out)
         mine = flow.turn if asks.present else flow.run
@@ -145,6 +157,12 @@ class Wrapper(Rule, widen=False):
             raise RuleTypeError(
                 f"{inner} cannot stand inside {name}, because it goes around whole rules; {cure}"
             )
+
+    def packs(self, shape: tuple[int, ...], dtype: Any) -> bool:
+        """Tell whether every rule inside may be computed in rows."""
+        inside = (value if kind == "rules" else (value,) for _, value, kind in fields_of(self)
+                  if kind in ("rule", "rules"))  # fmt: skip
+        return self.elementwise and all(r.packs(shape, dtype) for rs in inside for r in rs)
 
     def apply(self, state: Any, x: Any, dx: Any, *higher: Any) -> tuple[Any, Any]:
         """Run the rules inside on one array; returns the next state and the step."""

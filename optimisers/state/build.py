@@ -53,7 +53,7 @@ def grouped(
 
 def _is_packed(param: Param, rule: Rule, place: Place) -> bool:
     small = math.prod(param.shape) <= SMALL
-    return bool(rule.elementwise) and small and not place.sharded
+    return small and not place.sharded and rule.packs(param.shape, param.dtype)
 
 
 def _spec(
