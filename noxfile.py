@@ -69,7 +69,7 @@ def interop(session: nox.Session) -> None:
     session.install(TORCH)
     session.install("-e", ".[test,interop-more]")
     run = ("python", "-m", "pytest", "--cov", "--cov-append", "--cov-fail-under=0")
-    backend = {"KERAS_BACKEND": "jax"}
+    backend = {"KERAS_BACKEND": "jax", "TF_CPP_MIN_LOG_LEVEL": "3"}
     demo = "tests/test_demo.py::test_gradients_of_any_library_reach_the_same"
     session.run(*run, "tests/interop", "tests/rules/test_peers.py", demo, env=backend)
     session.run(*run, LIBRARIES, env=backend)
