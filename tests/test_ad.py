@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -57,6 +58,24 @@ def test_values_gradients_and_aux_come_in_two_shapes() -> None:
 
 def test_a_model_may_be_one_array() -> None:
     np.testing.assert_array_equal(ad.gradient(lambda w: (w**2).sum(), np.array([3.0])), [6.0])
+
+
+def test_a_class_that_refuses_none_has_a_dict_for_its_gradients() -> None:
+    @dataclass
+    class Checked:
+        w: Any
+        order: Any
+
+        def __post_init__(self) -> None:
+            if self.order is None:
+                raise ValueError("no order")
+
+    jax.tree_util.register_dataclass(Checked, ["w", "order"], [])
+    model = [Checked(jnp.ones(2), jnp.arange(2))]
+    grads = ad.gradient(lambda m: (m[0].w ** 2).sum(), model)
+    assert grads[0]["order"] is None
+    _, new = update(setup(Descent(0.5), model), model, grads)
+    np.testing.assert_array_equal(new[0].w, [0.0, 0.0])
 
 
 def test_complex_gradients_are_directions_of_descent() -> None:

@@ -13,7 +13,7 @@ import optree
 from ..api.found import parameters
 from ..api.partition import moving
 from ..arrays import is_array_type
-from ..arrays.containers import container_of
+from ..arrays.containers import Kind, NameTuple, container_of
 from ..arrays.ops import is_traced_type
 from ..errors import ArgumentError, StateError
 from ..state import State
@@ -147,7 +147,8 @@ def _gradients(model: Any, steps: Program, leaves: Sequence[Any]) -> Any:
     """Return a tree nested like the model.
 
     Unlike in `rebuild`, a container at two places comes back as two, as their gradients differ. A
-    library's module comes back as a dict of its names: gradients are none of its parameters.
+    library's module comes back as a dict of its names: gradients are none of its parameters. So
+    does what checks its fields and refuses None.
     """
     if not steps.size:
         return leaves[0]
@@ -157,11 +158,21 @@ def _gradients(model: Any, steps: Program, leaves: Sequence[Any]) -> Any:
         children = kind.get(objects[i], names)
         for place, child in inner:
             objects[child] = children[place]
-    own = [container_of(type(x)) is None for x in objects]
-    objects = [x if mine else {} for x, mine in zip(objects, own, strict=True)]
+    is_module = [container_of(type(x)) is not None for x in objects]
+    objects = [{} if module else x for x, module in zip(objects, is_module, strict=True)]
     for i, kind, names, _, slots in steps.refits:
         parts = [leaves[s] if s >= 0 else objects[~s] for s in slots]
-        objects[i] = (
-            kind.build(objects[i], names, parts) if own[i] else dict(zip(names, parts, strict=True))
-        )
+        objects[i] = dict(zip(names, parts, strict=True)) if is_module[i] else _like(
+            objects[i], kind, names, parts
+        )  # fmt: skip
     return objects[0]
+
+
+def _like(x: Any, kind: Kind, names: NameTuple, parts: list[Any]) -> Any:
+    """Return a container like `x`; a dict, if its class does not take None."""
+    try:
+        return kind.build(x, names, parts)
+    except Exception:
+        if all(part is not None for part in parts):
+            raise
+        return dict(zip(names, parts, strict=True))
