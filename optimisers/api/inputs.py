@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from operator import attrgetter, is_, methodcaller
+from operator import attrgetter
 from typing import Any
 
 import jax
@@ -16,57 +16,8 @@ from ..arrays.numbers import is_complex
 from ..arrays.ops import is_traced_type
 from ..errors import ArgumentError, DeviceError, DtypeError, ShapeError, StateError, StructureError
 from ..state import Layout, Unit
-from ..state.plan import Plan, Whole
-from ..state.programs import Work
 
-shape_of, dtype_of, aval_of = attrgetter("shape"), attrgetter("dtype"), attrgetter("aval")
-deleted = methodcaller("is_deleted")
-
-
-def all_at_once(
-    plan: Plan, leaves: Sequence[Any], orders: Sequence[Sequence[Any]]
-) -> dict[int, Work] | None:
-    """Return what each unit is to work on, if every array is JAX's and as it should be.
-
-    Anything unusual (a missing gradient, a tie, another library, an error) gives None: then each
-    unit is looked at on its own, which also knows what to say.
-    """
-    whole = plan.whole
-    if whole is None:
-        return None
-    xs = whole.xs(leaves)
-    grads = [fetch(order) for fetch, order in zip(whole.grads, orders, strict=True)]
-    if not all(_is_concrete(set(map(type, some))) for some in (xs, *grads)):
-        return None
-    avals = [*map(aval_of, xs), *(aval for gs in grads for aval in map(aval_of, gs))]
-    known = whole.avals
-    # The results of one program share their abstract values, so most steps are told by identity.
-    if len(known) != len(avals) or not all(map(is_, avals, known)):
-        if not _as_set_up(whole, xs, grads):
-            return None
-        whole.avals[:] = avals
-    if any(map(deleted, xs)) or any(any(map(deleted, gs)) for gs in grads):
-        return None
-    mine, others = set(map(id, xs)), {id(leaves[i]) for i in plan.others}
-    alias = len(mine) < len(xs) or not mine.isdisjoint(others.union(*(map(id, gs) for gs in grads)))
-    return {
-        u: Work(xs[begin:end], tuple(gs[begin:end] for gs in grads), alias, True)
-        for u, begin, end in whole.cuts
-    }
-
-
-def _as_set_up(whole: Whole, xs: Sequence[Any], grads: Sequence[Sequence[Any]]) -> bool:
-    """Tell whether all shapes and dtypes are those of the state."""
-    if tuple(map(dtype_of, xs)) != whole.dtypes:
-        return False
-    given = {dtype for gs in grads for dtype in map(dtype_of, gs)}
-    if not all(_fits(dtype, mine) for dtype in given for mine in set(whole.dtypes)):
-        return False
-    return all(tuple(map(shape_of, some)) == whole.shapes for some in (xs, *grads))
-
-
-def _is_concrete(types: set[type]) -> bool:
-    return all(issubclass(t, jax.Array) and not is_traced_type(t) for t in types)
+shape_of, dtype_of = attrgetter("shape"), attrgetter("dtype")
 
 
 def is_jax_type(cls: type) -> bool:
@@ -175,7 +126,7 @@ def check_gradients(layout: Layout, unit: Unit, gs: Sequence[Any]) -> None:
     known = [g for g in gs if g is not None]
     full = len(known) == len(gs)
     right = full and tuple(map(shape_of, known)) == spec.shapes
-    if right and all(_fits(d, spec.dtype) for d in set(map(dtype_of, known))):
+    if right and all(fits(d, spec.dtype) for d in set(map(dtype_of, known))):
         _check_alive_gradients(layout, unit, gs)
         return
     for i, g, shape in zip(unit.params, gs, spec.shapes, strict=True):
@@ -190,7 +141,7 @@ def check_one(g: Any, code: str, shape: tuple[int, ...], dtype: str) -> None:
         raise ShapeError(
             f"the gradient of {code} does not fit: got {describe(g)}, expected shape {list(shape)}"
         )
-    if not _fits(g.dtype, dtype):
+    if not fits(g.dtype, dtype):
         cure = "; take its real part" if _is_complex(g.dtype) else ""
         raise DtypeError(
             f"the gradient of {code} does not fit: got {describe(g)}, expected {dtype}{cure}"
@@ -208,7 +159,8 @@ def _check_alive_gradients(layout: Layout, unit: Unit, gs: Sequence[Any]) -> Non
 
 
 @lru_cache(maxsize=512)
-def _fits(dtype: Any, parameter: Any) -> bool:
+def fits(dtype: Any, parameter: Any) -> bool:
+    """Tell whether a gradient of a dtype is one for a parameter of another."""
     try:
         number = jnp.issubdtype(dtype, jnp.number)
     except TypeError:

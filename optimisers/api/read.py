@@ -17,7 +17,7 @@ from ..state.state import check_arrays, copied
 from ..tree import Path, flatten, outline, program, rebuild
 from . import inputs
 from .found import Ties, parameters
-from .held import MISSING
+from .held import MISSING, located_gradients
 from .update import Tied, check_arguments, prepared
 
 
@@ -110,7 +110,9 @@ def steps(
         >>> steps(setup(Descent(0.5), model), model, grads)[1]
         {'w': array([ 0.5, -1. ]), 'b': None}
     """
-    call = prepared(state, model, (grads, *higher), tied, False)
+    check_arguments(state, model, (grads, *higher), tied)
+    found = located_gradients(state._box.layout, state._at, model, (grads, *higher), tied)
+    call = prepared(state, *found, False)
     new, target = [None] * len(call.leaves), copied(state)
     for job in call.jobs:
         carried, moves = run(job, call.traced, True)
@@ -123,7 +125,7 @@ def steps(
                     if i > places[0]
                     else _own_kind(call.leaves[i], moves[at], call.traced)
                 )
-        closed(unit, target._box.arrays[job.unit], job, carried)
+        closed(unit, target._box.arrays[job.unit], job.members, carried)
     return target, rebuild(model, program(outline(model).nodes, range(len(new))), new, False)
 
 

@@ -23,6 +23,7 @@ from ..state.state import copied as copied_state
 from ..tree import rebuild
 from . import inputs
 from .held import MISSING, located_gradients
+from .quick import quick_step
 
 Tied = Literal["parts", "total"]
 
@@ -107,7 +108,7 @@ class Call(NamedTuple):
     """One call, checked and cut into jobs: nothing is computed or written yet."""
 
     layout: Layout
-    leaves: list[Any]
+    leaves: Sequence[Any]
     plan: Plan
     jobs: list[Job]
     traced: bool
@@ -117,12 +118,16 @@ class Call(NamedTuple):
 def _stepped(
     state: State, model: Any, grads: tuple[Any, ...], tied: str, write: bool
 ) -> tuple[State, Any]:
-    layout, leaves, plan, jobs, traced, write = prepared(state, model, grads, tied, write)
-    results = [(job, *run(job, traced)) for job in jobs]
-    new_leaves = _placed(layout, plan, leaves, results, write, traced)
-    target = state if write else copied_state(state)
-    for job, carried, _ in results:
-        closed(layout.units[job.unit], target._box.arrays[job.unit], job, carried)
+    check_arguments(state, model, grads, tied)
+    found = located_gradients(state._box.layout, state._at, model, grads, tied)
+    leaves, orders, plan, _ = found
+    quick = quick_step(state, leaves, orders, plan, write)
+    if quick is None:
+        call = prepared(state, *found, write)
+        target, new_leaves = _general_step(state, call)
+        write = call.write
+    else:
+        target, new_leaves = quick
     if write:
         target._box.placed = tuple(map(id, new_leaves))
         if all(map(is_, leaves, new_leaves)):
@@ -130,23 +135,32 @@ def _stepped(
     return target, rebuild(model, plan.program, new_leaves, write)
 
 
-def prepared(state: State, model: Any, grads: tuple[Any, ...], tied: str, write: bool) -> Call:
-    """Check the arguments of a step and cut it into jobs; raise before anything is written."""
-    check_arguments(state, model, grads, tied)
+def _general_step(state: State, call: Call) -> tuple[State, Sequence[Any]]:
+    layout, leaves, plan, jobs, traced, write = call
+    results = [(job, *run(job, traced)) for job in jobs]
+    new_leaves = _placed(layout, plan, leaves, results, write, traced)
+    target = state if write else copied_state(state)
+    for job, carried, _ in results:
+        closed(layout.units[job.unit], target._box.arrays[job.unit], job.members, carried)
+    return target, new_leaves
+
+
+def prepared(
+    state: State, leaves: Sequence[Any], found: Sequence[Sequence[Any]], plan: Plan, tied: str,
+    write: bool,
+) -> Call:  # fmt: skip
+    """Check the arrays of a step and cut it into jobs; raise before anything is written."""
     box = state._box
     layout = box.layout
-    leaves, found, plan, tied = located_gradients(layout, state._at, model, grads, tied)
     orders = [[*order, None] for order in found]
     for prunes, order in zip(plan.prunes, orders, strict=True):
         inputs.check_pruned(prunes, order)
     check_arrays(layout, box.arrays)
     traced = _is_traced(box.arrays, leaves, *orders)
-    work = None if traced else inputs.all_at_once(plan, leaves, orders)
     write = write and not traced
-    if work is None:
-        work = _work(layout, plan, leaves, orders, tied, traced)
-        if write:
-            _check_aliases(layout, plan, leaves, work)
+    work = _work(layout, plan, leaves, orders, tied, traced)
+    if write:
+        _check_aliases(layout, plan, leaves, work)
     jobs = jobs_for(layout, box.arrays, work, write, traced)
     answer_questions(jobs, traced)
     check(jobs, traced)
@@ -159,13 +173,15 @@ def prepared(state: State, model: Any, grads: tuple[Any, ...], tied: str, write:
 
 def check_arguments(state: Any, model: Any, grads: tuple[Any, ...], tied: str) -> None:
     """Raise where arguments are swapped, missing, or of the wrong kind."""
+    right = isinstance(state, State) and State not in map(type, (model, *grads))
+    if right and tied in ("parts", "total"):
+        return
     if isinstance(model, State) and not isinstance(state, State):
         raise ArgumentError("arguments swapped: call update(state, model, grads), the state first")
     checked(state)
     if isinstance(model, State) or any(isinstance(g, State) for g in grads):
         raise ArgumentError("got a State in another place; call update(state, model, grads)")
-    if tied not in ("parts", "total"):
-        raise ArgumentError(f'tied must be "parts" or "total", got {tied!r}')
+    raise ArgumentError(f'tied must be "parts" or "total", got {tied!r}')
 
 
 def _is_traced(arrays: Sequence[list[Any]], *leaves: Sequence[Any]) -> bool:
@@ -263,10 +279,6 @@ def _placed(
         jax.block_until_ready([params for job, _, params in results if _reads_host(job)])
     for job, _, params in results:
         unit = layout.units[job.unit]
-        if plan.whole is not None and job.quick:
-            for i, value in zip(plan.whole.firsts[job.unit], params):  # noqa: B905 - hot
-                new[i] = value
-            continue
         for at in job.movable:
             value, places = params[at], plan.places[unit.params[job.members[at]]]
             if not places:
@@ -281,7 +293,7 @@ def _placed(
 
 
 def _reads_host(job: Job) -> bool:
-    return not job.quick and any(isinstance(g, np.ndarray) for gs in job.given.grads for g in gs)
+    return any(isinstance(g, np.ndarray) for gs in job.given.grads for g in gs)
 
 
 def _place_on_host(

@@ -13,16 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..arrays.numbers import is_wide, precision, scalar_dtype, x64_enabled
-from ..arrays.ops import cpu, on_cpu
+from ..arrays.ops import concretely, cpu, on_cpu
 from ..errors import DtypeError
 from ..rules.fields import Template, numbers_of, template_of
 from ..rules.rule import Rule
 from .kernel import Carried, init_unit
 from .layout import Param, Place, Unit
-from .spec import Spec, form_of, struct_of
+from .spec import Spec, form_of, spec_of, struct_of
 
 SMALL = 128 * 128
-PACK_SIZES = range(24, 51)
+PACK_SIZES = range(24, 101)
 BUNDLE, LITTLE_BUNDLE = 16, 64
 BIG_BUNDLE = 2**25  # elements: a program that needs much memory at once gains nothing from company
 
@@ -64,7 +64,8 @@ def _spec(
     packed: bool,
 ) -> Spec:
     shapes = tuple(params[i].shape for i in chosen)
-    return Spec(template, shapes, params[chosen[0]].dtype, tuple(weak[i] for i in chosen), packed)
+    flags = tuple(weak[i] for i in chosen)
+    return spec_of(template, shapes, params[chosen[0]].dtype, flags, packed)
 
 
 def _packs(params: Sequence[Param], members: Sequence[int]) -> list[list[int]]:
@@ -135,8 +136,8 @@ def first_arrays(unit: Unit, hypers: list[Any], xs: Sequence[Any], traced: bool)
     if traced:
         carried = init_unit(spec, hyper, xs)
     else:
-        with precision(spec.wide), jax.ensure_compile_time_eval():
-            carried = _init(spec, _cut_like(unit, xs))(hyper, xs)
+        with precision(spec.wide):
+            carried = concretely(_init(spec, _cut_like(unit, xs)), hyper, xs)
     return stored(unit, [*hypers, *jax.tree.leaves(carried)], traced)
 
 

@@ -22,7 +22,7 @@ from ..rules.across import COMBINE, Ask
 from . import rows as host_rows
 from .kernel import Carried, Given, ask_unit, step_unit
 from .layout import Layout, Unit
-from .programs import Job, Work, called, flagged, given_to, kept_home
+from .programs import Job, Work, called, flagged, kept_home
 from .spec import Spec
 
 
@@ -33,14 +33,10 @@ def jobs_for(
     jobs: list[Job] = []
     for u, todo in work.items():
         unit, live = layout.units[u], layout.live[u]
-        present: Sequence[bool]
-        if todo.full:
-            present = live
-        else:
-            present = [ok and g is not None for ok, g in zip(live, todo.grads[0], strict=True)]
+        present = [ok and g is not None for ok, g in zip(live, todo.grads[0], strict=True)]
         if not (any(present) or (unit.spec.every_call and any(live))):
             continue
-        owned = write and not traced and _is_owned(arrays[u], unit.hypers)
+        owned = write and not traced and is_owned(arrays[u], unit.hypers)
         owned = owned and not isinstance(arrays[u][0], np.ndarray)
         if all(present) or unit.spec.packed or unit.spec.every_call:
             jobs.append(_whole(layout, u, arrays[u], todo, present, live, traced))
@@ -73,8 +69,7 @@ def _whole(
         None if full else np.array(present),
         None if all(live) or not unit.spec.every_call else np.array(live),
     )
-    quick = full and todo.full
-    return Job(u, unit.spec, hyper, carried, xs, given, range(len(codes)), codes, unit.host, quick)
+    return Job(u, unit.spec, hyper, carried, xs, given, range(len(codes)), codes, unit.host)
 
 
 def _filled(gs: Sequence[Any], xs: Sequence[Any], traced: bool) -> tuple[Any, ...]:
@@ -114,7 +109,7 @@ def _heeded(
 
     A missing higher gradient is an error only for rules that take it.
     """
-    for n, gs in enumerate(() if todo.full else todo.grads[1:], 1):
+    for n, gs in enumerate(todo.grads[1:], 1):
         missing = [code for g, ok, code in zip(gs, present, codes, strict=True) if ok and g is None]
         if missing and (n > spec.higher or len(missing) == sum(present)):
             return todo.grads[:n]
@@ -137,14 +132,14 @@ def opened(unit: Unit, arrays: list[Any]) -> tuple[Any, Carried]:
     )
 
 
-def closed(unit: Unit, arrays: list[Any], job: Job, carried: Carried) -> None:
-    """Put a job's carried arrays back into the flat list of its unit."""
+def closed(unit: Unit, arrays: list[Any], members: Sequence[int], carried: Carried) -> None:
+    """Put the carried arrays of some parameters back into the flat list of their unit."""
     n, form = unit.hypers, unit.spec.form
     tables, moments = len(form.tables), form.moments
     if unit.spec.packed:
         arrays[n:] = [*carried.scalars, *carried.moments]
         return
-    for at, i in enumerate(job.members):
+    for at, i in enumerate(members):
         arrays[n + i * tables : n + (i + 1) * tables] = carried.scalars[at]
         begin = n + n * tables + i * moments
         arrays[begin : begin + moments] = carried.moments[at]
@@ -204,7 +199,13 @@ def _combined(how: str, dtype: str) -> Any:
 
 def _asked(job: Job, traced: bool) -> Any:
     if traced:
-        return ask_unit(job.spec, job.hyper, job.carried, job.xs, flagged(given_to(job)))
+        return ask_unit(
+            job.spec,
+            job.hyper,
+            job.carried,
+            job.xs,
+            flagged(job.answered),
+        )
     return called(job, "ask")
 
 
@@ -225,7 +226,14 @@ def check(jobs: Sequence[Job], traced: bool) -> None:
 def run(job: Job, traced: bool, steps: bool = False) -> tuple[Carried, Any]:
     """Take the step of one job; returns what it carries on, and its parameters or steps."""
     if traced:
-        out = step_unit(job.spec, job.hyper, job.carried, job.xs, flagged(given_to(job)), steps)
+        out = step_unit(
+            job.spec,
+            job.hyper,
+            job.carried,
+            job.xs,
+            flagged(job.answered),
+            steps,
+        )
         return out.carried, out.params
     carried, params = called(job, "steps" if steps else "step", job.give_state, job.give_params)
     if not job.host:
@@ -237,19 +245,15 @@ def run(job: Job, traced: bool, steps: bool = False) -> tuple[Carried, Any]:
     return carried, params
 
 
-def _is_owned(arrays: list[Any], begin: int) -> bool:
+def is_owned(arrays: list[Any], begin: int) -> bool:
     """Tell whether nobody but this list holds any of the arrays from `begin` on.
 
     The count of references is exact, and needs no marks: whoever shares an array (another state, a
     `jax.tree.leaves`, a variable of the user's) raises it, and it falls when they let go.
     """
-    return all(_references(arrays, i) <= _ALONE for i in range(begin, len(arrays)))
+    return max(map(sys.getrefcount, arrays[begin:]), default=0) <= _ALONE
 
 
-def _references(arrays: list[Any], i: int) -> int:
-    return sys.getrefcount(arrays[i])
-
-
-_ALONE = _references([object()], 0)
+_ALONE = max(map(sys.getrefcount, [object()][0:]))
 if not getattr(sys, "_is_gil_enabled", lambda: True)():
     _ALONE = -1  # without the lock, counts are estimates: give nothing away

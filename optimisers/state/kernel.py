@@ -20,7 +20,7 @@ from ..errors import RuleTypeError
 from ..rules.across import COMBINE, NEUTRAL, REDUCE, Question, Replay
 from ..rules.fields import rebuild
 from ..rules.rule import Flow, both, hold, start
-from .spec import WIDTH, Spec
+from .spec import NEAR, WIDTH, Spec
 
 
 class Carried(NamedTuple):
@@ -39,12 +39,14 @@ class Given(NamedTuple):
 
     live: which parameters may move at all; the others are frozen.
     answers: reductions known from earlier runs.
+    begins: in a compiled program of a pack, the first row of every NEARth parameter (see `unpack`).
     """
 
     grads: tuple[Any, ...]
     present: Any = True
     live: Any = True
     answers: tuple[Any, ...] = ()
+    begins: tuple[Any, ...] = ()
 
 
 class Outcome(NamedTuple):
@@ -113,7 +115,8 @@ def step_unit(
             return _step_bundle(spec, hyper, carried, xs, given, steps)
         grads = tuple(pack(spec, gs) for gs in given.grads)
         out = step_rows(spec, hyper, carried, pack(spec, xs), given._replace(grads=grads), steps)
-        return out._replace(params=unpack(spec, out.params, None if steps else xs))
+        params = unpack(spec, out.params, None if steps else xs, given.begins)
+        return out._replace(params=params)
 
 
 def step_rows(
@@ -261,13 +264,26 @@ def pack(spec: Spec, xs: Sequence[Any]) -> Any:
     return jnp.concatenate(parts)
 
 
-def unpack(spec: Spec, rows: Any, like: Sequence[Any] | None = None) -> tuple[Any, ...]:
-    """Cut rows into the arrays that were packed."""
+def unpack(
+    spec: Spec, rows: Any, like: Sequence[Any] | None = None, begins: Sequence[Any] = ()
+) -> tuple[Any, ...]:
+    """Cut rows into the arrays that were packed.
+
+    XLA compiles equal kernels once, and two cuts are equal if where they begin is an argument: then
+    the 50 cuts of a pack are a few kernels. Counting from every NEARth parameter makes that a few
+    arguments too. The row of zeros keeps XLA from computing the rule again in each of the cuts.
+    """
+    if begins:
+        rows = jnp.concatenate([rows, jnp.zeros((1, WIDTH), rows.dtype)])
     found = []
-    for i, shape in enumerate(spec.shapes):
-        begin, size = int(spec.first[i]), math.prod(shape)
-        part = rows[begin : begin + spec.rows[i]].reshape(-1)
-        x = part[:size].reshape(shape)
+    for i, (shape, height) in enumerate(zip(spec.shapes, spec.rows, strict=True)):
+        first = spec.first[i]
+        if begins:
+            row = begins[i // NEAR] + np.int32(first - spec.first[i - i % NEAR])
+            part = jax.lax.dynamic_slice(rows, (row, np.int32(0)), (height, WIDTH))
+        else:
+            part = rows[first : first + height]
+        x = part.reshape(-1)[: math.prod(shape)].reshape(shape)
         found.append(x if like is None else _as_weak(x, like[i], spec.weak[i]))
     return tuple(found)
 

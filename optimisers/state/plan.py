@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import is_, itemgetter
 from typing import Any
 
@@ -46,22 +47,23 @@ class Plan:
     whole: Whole | None
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Whole:
     """Every parameter of a model whose arrays are all JAX's, in the order of the units.
 
     Checking one long tuple costs a fraction of checking each unit: the quick way of a step.
 
+    place: how to put the results, and after them the other leaves, in the order of the leaves.
     avals: the abstract values (shape and dtype) of the arrays that were found to fit last time.
     """
 
     xs: Callable[[Any], tuple[Any, ...]]
     grads: tuple[Callable[[Any], tuple[Any, ...]], ...]
-    firsts: tuple[tuple[int, ...], ...]
+    place: Callable[[Any], tuple[Any, ...]]
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[Any, ...]
-    cuts: tuple[tuple[int, int, int], ...]
-    avals: list[Any] = field(default_factory=list)
+    cuts: tuple[tuple[int, int], ...]
+    avals: Sequence[Any] = ()
 
 
 def getter(indices: Sequence[int]) -> Callable[[Any], tuple[Any, ...]]:
@@ -87,7 +89,7 @@ def located(
     quick = _quick(at, trees) if layout.is_plain else None
     if quick is not None and (plan := layout.plans.get(quick[0])) is not None:
         leaves, *orders = quick[1]
-        if _has_strangers(plan, leaves):
+        if plan.others and _has_strangers(plan, leaves):
             _no_strangers(layout, at, outline(model), leaves)
         return leaves, orders, plan
     flat = [flatten(tree, "grads" if i else "model") for i, tree in enumerate(trees)]
@@ -104,8 +106,8 @@ def located(
 
 def _quick(at: Path, trees: Sequence[Any]) -> tuple[Any, list[list[Any]]] | None:
     try:
-        flat = [jax.tree_util.tree_flatten(tree) for tree in trees]
-        key = ("jax", at, *(structure for _, structure in flat))
+        flat = list(map(jax.tree_util.tree_flatten, trees))
+        key = ("jax", at, *[structure for _, structure in flat])
         hash(key)
     except (TypeError, ValueError, RecursionError, SystemError):
         return None  # static fields without a hash, or a tree that will be refused
@@ -142,34 +144,34 @@ def _made(
         tuple(m.prunes for m in matches),
         others,
         getter([i for i in others if (*at, *found.paths[i]) not in layout.untrained]),
-        _whole(layout, units, matches),
+        _whole(layout, units, matches, others),
     )
 
 
 def _whole(
-    layout: Layout, units: Sequence[Sequence[tuple[int, ...]]], matches: Sequence[Match]
-) -> Whole | None:
-    """Return how to fetch all parameters at once, unless some are elsewhere, or on the host."""
-    if any(unit.host for unit in layout.units) or not all(p for unit in units for p in unit):
-        return None
-    if (
-        not units
-        or any(_tied(units, m) for m in matches)
-        or any(-1 in _firsts(unit, m) for unit in units for m in matches)
-    ):
-        return None
-    cuts, begin = [], 0
-    for u, unit in enumerate(units):
-        cuts.append((u, begin, begin + len(unit)))
-        begin += len(unit)
+    layout: Layout, units: Sequence[Sequence[tuple[int, ...]]], matches: Sequence[Match],
+    others: Sequence[int],
+) -> Whole | None:  # fmt: skip
+    """Return how to fetch all parameters at once, if each of them moves by itself in every step."""
     specs = [unit.spec for unit in layout.units]
+    alone = all(len(p) == 1 for unit in units for p in unit)  # neither tied nor outside this part
+    if not (specs and alone and all(all(live) for live in layout.live)):
+        return None
+    if any(unit.host for unit in layout.units) or any(m.prunes for m in matches):
+        return None
+    if any(spec.asks or spec.requires or spec.every_call or spec.wide for spec in specs):
+        return None
+    if any(-1 in _firsts(unit, m) for unit in units for m in matches):
+        return None
+    firsts = [p[0] for unit in units for p in unit]
+    ends = list(itertools.accumulate(map(len, units)))
     return Whole(
-        getter([p[0] for unit in units for p in unit]),
+        getter(firsts),
         tuple(getter([i for unit in units for i in _firsts(unit, m)]) for m in matches),
-        tuple(tuple(p[0] for p in unit) for unit in units),
+        getter(np.argsort([*firsts, *others]).tolist()),
         tuple(shape for spec in specs for shape in spec.shapes),
         tuple(np.dtype(spec.dtype) for spec in specs for _ in spec.shapes),
-        tuple(cuts),
+        tuple(zip([0, *ends], ends, strict=False)),
     )
 
 

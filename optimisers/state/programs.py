@@ -13,19 +13,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from ..arrays.numbers import precision
 from ..arrays.ops import concretely, on_cpu
 from .kernel import Carried, Given, ask_rows, ask_unit, step_rows, step_unit
-from .spec import Spec
+from .spec import NEAR, Spec
 
 
 @dataclass
 class Job:
     """One program to run: what it is given, and where its results belong.
 
-    members: the places in the unit of the job's parameters. quick: all of the unit's move, and all
-    are JAX's. give_state, give_params: whose memory is given to the results.
+    members: the places in the unit of the job's parameters. give_state, give_params: whose memory
+    is given to the results.
     """
 
     unit: int
@@ -37,7 +38,6 @@ class Job:
     members: Sequence[int]
     codes: Sequence[str]
     host: bool
-    quick: bool = False
     give_state: bool = False
     give_params: bool = False
     answers: list[Any] = field(default_factory=list)
@@ -53,6 +53,11 @@ class Job:
         return list(at) if flags is None else [i for i in at if flags[i]]
 
     @property
+    def answered(self) -> Given:
+        """What the step is given, with the answers that are known so far."""
+        return self.given._replace(answers=tuple(self.answers))
+
+    @property
     def in_rows(self) -> bool:
         """Whether the pack was laid out in rows by NumPy, outside the program."""
         return self.host and self.spec.packed
@@ -62,18 +67,27 @@ class Job:
 class Work:
     """What a unit is asked to do in one call, parameters and gradients in the unit's order.
 
-    alias: somebody else needs the parameters' arrays after the call. full: no gradient is missing.
+    alias: somebody else needs the parameters' arrays after the call.
     """
 
     xs: tuple[Any, ...]
     grads: tuple[tuple[Any, ...], ...]
     alias: bool = False
-    full: bool = False
 
 
 def given_to(job: Job) -> Given:
-    """Return what a step is given, with the answers that are known so far."""
-    return job.given._replace(answers=tuple(job.answers))
+    """Return what a program is given: what the step is, and where parameters begin in a pack."""
+    begins = () if job.in_rows else begins_of(job.spec)
+    return job.answered._replace(begins=begins)
+
+
+@functools.lru_cache(maxsize=4096)
+def begins_of(spec: Spec) -> tuple[Any, ...]:
+    """Return where parameters of a pack begin, as the arguments of its programs."""
+    if not spec.packed:
+        return ()
+    with jax.ensure_compile_time_eval():
+        return tuple(jnp.asarray(row) for row in spec.first[::NEAR])
 
 
 def flagged(given: Given) -> Given:
@@ -108,7 +122,7 @@ def _is_of_devices(error: ValueError) -> bool:
 
 def _bring_home(job: Job) -> None:
     """Move gradients to where their parameters are, and a unit's state along."""
-    homes: list[Any] = [getattr(x, "sharding", None) for x in job.xs]
+    homes = list(map(_home, job.xs))
     grads = tuple(
         tuple(jax.device_put(g, home) for g, home in zip(gs, homes, strict=True))
         for gs in job.given.grads
@@ -118,12 +132,17 @@ def _bring_home(job: Job) -> None:
         job.hyper, job.carried = jax.device_put((job.hyper, job.carried), homes[0])
 
 
+def _home(x: Any) -> Any:
+    return getattr(x, "sharding", None)
+
+
 def kept_home(job: Job, carried: Carried, params: Any) -> tuple[Carried, Any]:
     """Move results back to where the parameters were, if a gradient drew them elsewhere."""
-    homes: list[Any] = [getattr(x, "sharding", None) for x in job.xs]
-    asked = homes[:1] if job.spec.packed else homes
-    if all(x.sharding == home or home is None for x, home in zip(params, asked, strict=False)):
+    asked = job.xs[:1] if job.spec.packed else job.xs
+    pairs = zip(params, asked, strict=False)
+    if all(_home(old) in (None, x.sharding) for x, old in pairs):
         return carried, params
+    homes = list(map(_home, job.xs))
     params = tuple(map(jax.device_put, params, homes))
     if len(homes[0].device_set) == 1:
         carried = jax.device_put(carried, homes[0])

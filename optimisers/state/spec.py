@@ -21,6 +21,7 @@ from ..rules.fields import Template, rebuild
 from ..rules.rule import Flow, Wrapper, asks_of, start
 
 WIDTH = 16  # elements in a row of a pack: few enough to pad little, enough for vector instructions
+NEAR = 8  # parameters of a pack that are found from where the first of them begins
 PROBE = (3, 5)  # an odd shape, so that arrays like x and scalars can be told apart
 
 
@@ -94,7 +95,7 @@ class Spec:
 
     def __reduce__(self) -> Any:
         # What is cached in the instance, hashes of strings above all, is true in this process only.
-        return Spec, (self.template, self.shapes, self.dtype, self.weak, self.packed)
+        return spec_of, (self.template, self.shapes, self.dtype, self.weak, self.packed)
 
     @property
     def rule_name(self) -> str:
@@ -157,7 +158,17 @@ class Spec:
 
     def alone(self, i: int) -> Spec:
         """Return the spec of a bundle of one: parameter `i` of this bundle."""
-        return Spec(self.template, self.shapes[i : i + 1], self.dtype, self.weak[i : i + 1], False)
+        shapes, weak = self.shapes[i : i + 1], self.weak[i : i + 1]
+        return spec_of(self.template, shapes, self.dtype, weak, False)
+
+
+@functools.lru_cache(maxsize=4096)
+def spec_of(
+    template: Template, shapes: tuple[tuple[int, ...], ...], dtype: str, weak: tuple[bool, ...],
+    packed: bool,
+) -> Spec:  # fmt: skip
+    """Return the one `Spec` with this content, by whose identity programs are found."""
+    return Spec(template, shapes, dtype, weak, packed)
 
 
 def numbers_struct(template: Template, dtype: str) -> list[jax.ShapeDtypeStruct]:

@@ -12,10 +12,14 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from ..arrays.containers import Kind
-from .nodes import kind_of
+from .nodes import DEQUE, DICT, SEQUENCE, kind_of
 from .register import trainable
 
 Path = tuple[Hashable, ...]
+
+
+# Written by assigning items: what was there before is the same object afterwards.
+IN_PLACE = (DICT, SEQUENCE, DEQUE)
 
 
 class Node(NamedTuple):
@@ -119,11 +123,14 @@ class Program(NamedTuple):
 
     fetch: for each container that holds a parameter, those of its children that are containers.
     refits: the containers that hold a parameter; the others are passed on as they are.
+    writes: those of them that must be written where writing is possible: what was written in place
+    needs not be put into its container again.
     """
 
     size: int
     fetch: tuple[tuple[int, Kind, tuple[Hashable, ...], tuple[tuple[int, int], ...]], ...]
     refits: tuple[Refit, ...]
+    writes: tuple[Refit, ...]
 
 
 def program(nodes: Sequence[Node], trained: Collection[int]) -> Program:
@@ -136,12 +143,18 @@ def program(nodes: Sequence[Node], trained: Collection[int]) -> Program:
         inner = tuple((k, ~node.slots[k]) for k in node.inner)
         if inner and held[i]:
             fetch.append((i, node.kind, node.names, inner))
-    refits = tuple(
+    refits = [
         Refit(i, nodes[i].kind, nodes[i].names, _picker(nodes[i].slots), nodes[i].slots)
         for i in reversed(range(len(nodes)))
         if held[i]
-    )
-    return Program(len(nodes), tuple(fetch), refits)
+    ]
+    same = [not h or node.kind in IN_PLACE for h, node in zip(held, nodes, strict=True)]
+    writes = [
+        r
+        for r in refits
+        if not same[r.node] or any(s in trained if s >= 0 else not same[~s] for s in r.slots)
+    ]
+    return Program(len(nodes), tuple(fetch), tuple(refits), tuple(writes))
 
 
 def _picker(slots: tuple[int, ...]) -> Callable[[Any], tuple[Any, ...]] | None:
@@ -166,15 +179,18 @@ def rebuild(tree: Any, steps: Program, leaves: Sequence[Any], write: bool) -> An
         for place, child in inner:
             objects[child] = children[place]
     seen: dict[int, Any] = {}
-    for i, kind, names, pick, slots in steps.refits:
+    for i, kind, names, pick, slots in steps.writes if write else steps.refits:
         x = objects[i]
-        if id(x) in seen:
-            objects[i] = seen[id(x)]
-            continue
         if pick is not None:
             children = pick(leaves)
         else:
             children = [leaves[s] if s >= 0 else objects[~s] for s in slots]
+        if write and kind is DICT:  # the most frequent; written twice, it holds the same
+            x.update(zip(names, children))  # noqa: B905 - lengths are the plan's
+            continue
+        if id(x) in seen:
+            objects[i] = seen[id(x)]
+            continue
         if write and kind.write is not None:
             objects[i] = kind.write(x, names, children)
         else:
