@@ -42,3 +42,19 @@ def test_links_inside_the_project_lead_somewhere() -> None:
     inside = [link for link in links if "://" not in link]
     assert inside
     assert [link for link in inside if not (ROOT / link).exists()] == []
+
+
+def test_the_comparison_is_part_of_the_whole_one() -> None:
+    whole = (ROOT / "docs" / "explanation" / "comparison.md").read_text(encoding="utf-8")
+    table = README.partition("## Compared")[2].partition("## More")[0]
+    rows = [line for line in table.splitlines() if line.startswith("|")]
+    assert len(rows) > 8
+    assert [row for row in rows if row not in whole.splitlines()] == []
+    dated = re.search(r"As of .*", table)
+    assert dated
+    assert dated[0].partition(":")[0] in whole
+
+
+def test_the_picture_is_there_and_small() -> None:
+    [picture] = re.findall(r"^!\[.+\]\((.+)\)$", README, re.MULTILINE)
+    assert 10_000 < (ROOT / picture).stat().st_size < 200_000
