@@ -93,6 +93,25 @@ def test_nnx_is_trained_in_place_compiled_once() -> None:
 
 
 @pytest.mark.peers
+def test_a_module_of_nnx_may_be_switched_in_between() -> None:
+    seen = []
+
+    def loss(model: Any, x: Any) -> Any:
+        seen.append(model.drop.deterministic)
+        return mean_square(model, x)
+
+    def switch(count: int, value: float, state: Any, model: Any) -> None:
+        if count == 1:
+            model.eval()
+        if count == 2:
+            model.train()
+
+    model = nnx_model()
+    train(loss, model, [X] * 4, setup(Descent(0.1), model), callback=switch)
+    assert seen == [False, True]
+
+
+@pytest.mark.peers
 def test_a_step_of_nnx_works_under_jit() -> None:
     from flax import nnx
 

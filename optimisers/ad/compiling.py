@@ -38,7 +38,8 @@ class Compiled:
         leaves, structure = jax.tree.flatten(data)
         given = _Split(leaves, numbers=True)
         # The model's constants by identity, as they need not be comparable; its program holds them.
-        key = (parts.structure, parts.at, held.at, tuple(map(id, held.constants)),
+        fixed = _fixed(model) if self._carries else None
+        key = (parts.structure, fixed, parts.at, held.at, tuple(map(id, held.constants)),
                structure, given.at, given.key())  # fmt: skip
         if key not in self._programs:
             self._programs[key] = self._program(parts, held, structure, given)
@@ -121,6 +122,16 @@ def _argument(x: Any, numbers: bool) -> Any:
     # Text and objects are arrays for NumPy alone; a key of JAX has a dtype that is not NumPy's.
     strange = isinstance(dtype, np.dtype) and dtype.kind in "OSUMm"
     return None if strange else adapter.view(x)
+
+
+def _fixed(model: Any) -> Any:
+    """Return what is not an array in a module that may be written, such as `deterministic`."""
+    structure = jax.tree.structure(model)
+    try:
+        hash(structure)
+    except TypeError:
+        return str(structure)
+    return structure
 
 
 def native(x: Any) -> Any:

@@ -38,7 +38,8 @@ def train(
 
     The caller's NumPy and JAX arrays are copied once, at the start, and left alone, and so is the
     state. Models of libraries that write in place (torch, NNX, MLX, tinygrad, TensorFlow) are
-    trained in place. With JAX a step is compiled once for each shape of batch.
+    trained in place. With JAX a step is compiled once for each shape of batch, anew in each call:
+    give it all epochs at once, `(batch for _ in range(10) for batch in loader)`.
 
     Args:
         loss: returns one real number for `(model, *batch)` if a batch is a tuple or a list, and
