@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import pydoc
 import re
 import subprocess
 import sys
@@ -143,6 +144,15 @@ def test_every_public_name_has_a_docstring_of_its_own(name: str) -> None:
     assert docstring
     first = docstring.strip().partition("\n\n")[0]
     assert first.endswith((".", "!", ":"))
+
+
+@pytest.mark.parametrize("name", [n for n in PUBLIC if not n.startswith("_")])
+def test_help_reads_well_in_a_terminal(name: str) -> None:
+    text = pydoc.plain(pydoc.render_doc(PUBLIC[name]))
+    assert " at 0x" not in text
+    # What `help` puts before a line of ours is short, and terminals are rarely narrower than this.
+    own = inspect.getdoc(PUBLIC[name]) or ""
+    assert [line for line in own.splitlines() if len(line) > 100] == []
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

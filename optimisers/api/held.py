@@ -11,7 +11,15 @@ from ..state import Layout
 from ..state.plan import Plan, located
 from ..tree import Path
 
-MISSING: Any = object()
+
+class _Held:
+    """Stands for gradients that were left out; `help(update)` shows it as the default."""
+
+    def __repr__(self) -> str:
+        return "<those that the model holds>"
+
+
+MISSING: Any = _Held()
 
 
 def located_gradients(

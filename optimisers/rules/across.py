@@ -53,6 +53,9 @@ class Across:
 
     owner: str = ""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
     def array(self, values: Any, how: How = "sum") -> Any:
         """Reduce elementwise `values` over this parameter; returns a scalar."""
         return reduce_whole(values, how)
