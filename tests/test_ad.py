@@ -297,6 +297,13 @@ def test_the_backend_is_found_from_the_model(torch: Any) -> None:
         backend_of(None, [jnp.ones(2), torch.ones(2)])
 
 
+def test_arrays_without_a_backend_are_named() -> None:
+    import scipy.sparse
+
+    with pytest.raises(ArgumentError, match=r"no backend is known .* \(csr_array\); give one: ad="):
+        ad.gradient(np.sum, {"w": scipy.sparse.csr_array(np.eye(2))})
+
+
 def test_a_named_backend_takes_arrays_of_others(torch: Any) -> None:
     w = np.array([1.0, 2.0], np.float32)
     for backend, array in [

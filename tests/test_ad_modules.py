@@ -112,6 +112,21 @@ def test_a_module_of_nnx_may_be_switched_in_between() -> None:
 
 
 @pytest.mark.peers
+def test_variables_that_a_loss_adds_do_not_stay() -> None:
+    from flax import nnx
+
+    def loss(model: Any, x: Any) -> Any:
+        model.seen = nnx.Intermediate(jnp.asarray(x))
+        return mean_square(model, x)
+
+    ours, theirs = nnx_model(), nnx_model()
+    ad.gradient(loss, ours, X)
+    ad.gradient(mean_square, theirs, X)
+    assert not hasattr(ours, "seen")
+    assert_same(ours, theirs)  # what was there before is written all the same
+
+
+@pytest.mark.peers
 def test_a_step_of_nnx_works_under_jit() -> None:
     from flax import nnx
 
