@@ -12,6 +12,7 @@ import importlib.util
 import os
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 
 import jax
@@ -86,3 +87,9 @@ def lenient_for_peers(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Return where a state may be saved."""
+    return tmp_path / "state.safetensors"

@@ -225,6 +225,14 @@ def test_numpy_memory_of_every_kind() -> None:
     assert record["flag"].tolist() == [1, 1, 1]
 
 
+@pytest.mark.parametrize("way", [update, update_])
+def test_a_mask_stays(way: Any) -> None:
+    x = np.ma.MaskedArray([1.0, 2.0, 3.0], mask=[False, True, False])
+    new = once({"w": x}, {"w": np.ones(3)}, way)["w"]
+    assert new.mask.tolist() == [False, True, False]
+    assert new.compressed().tolist() == [0.5, 2.5]
+
+
 def test_memory_whose_elements_are_shared_is_replaced() -> None:
     base = np.arange(4.0)
     windows = np.lib.stride_tricks.sliding_window_view(base, 2, writeable=True)

@@ -203,6 +203,24 @@ def test_a_part_of_a_tie_is_not_updated_alone() -> None:
         update(state["a"], tree["a"], {"w": w})
 
 
+@pytest.mark.parametrize("shape", [(2,), (200, 200)], ids=["pack", "bundle"])
+@pytest.mark.parametrize("lib", [np, jnp], ids=["numpy", "jax"])
+def test_numbers_too_large_for_their_dtype_are_refused(lib: Any, shape: tuple[int, ...]) -> None:
+    tree = {"w": lib.ones(shape, lib.float32)}
+    chain = opt.OptimiserChain(opt.ClipGrad(float("inf")), Adam())  # infinity itself is no accident
+    state = setup(chain, tree)
+    for call in (
+        lambda: setup(opt.OptimiserChain(opt.ClipGrad(), Adam(1e39)), tree),
+        lambda: opt.adjust(state, 1e39),
+        lambda: opt.adjust_(state["w"], 1e39),
+        lambda: opt.adjust_(state, opt.OptimiserChain(opt.ClipGrad(), Adam(1e39))),
+    ):
+        with pytest.raises(err.RuleError, match=r"rules\[1\]\.eta must be at most 3\.4e\+38 for"):
+            call()
+    assert state["w"].rule == chain
+    assert setup(Descent(1e39), {"w": np.ones(2)})["w"].rule == Descent(1e39)
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1])
 def test_impossible_hyper_parameters_are_refused(value: float) -> None:
     state = setup(Adam(), model())

@@ -45,16 +45,6 @@ from optimisers.errors import (
 from .trees import assert_same, grads_like
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "state.safetensors"
-
-
-def small_model() -> dict[str, Any]:
-    rng = np.random.default_rng(0)
-    return {"a": jnp.asarray(rng.normal(size=(3, 2)), jnp.float32), "b": rng.normal(size=4)}
-
-
 def test_a_crash_while_writing_leaves_the_old_file(file: Path, monkeypatch: Any) -> None:
     state = setup(Adam(), {"w": np.ones(2)})
     save(file, state)

@@ -39,17 +39,7 @@ from optimisers.errors import (
 from optimisers.rules.rule import Rule
 
 from .cases import ALL, Case
-from .trees import assert_same, grads_like, model_of_all_kinds
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "state.safetensors"
-
-
-def small_model() -> dict[str, Any]:
-    rng = np.random.default_rng(0)
-    return {"a": jnp.asarray(rng.normal(size=(3, 2)), jnp.float32), "b": rng.normal(size=4)}
+from .trees import assert_same, grads_like, model_of_all_kinds, small_model
 
 
 @ALL

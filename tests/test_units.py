@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import importlib
+import re
 import sys
 import weakref
 from typing import Any
@@ -13,7 +15,10 @@ import numpy as np
 import pytest
 
 from optimisers import Adam, Momentum, adjust, adjust_, freeze, setup, thaw, update, update_
+from optimisers.api.quick import quick_step
+from optimisers.api.update import prepared
 from optimisers.state.plan import located
+from optimisers.state.programs import given_to, program_for
 
 from .compiles import compiles
 
@@ -37,6 +42,65 @@ def like(model: Any) -> Any:
 def test_arrays_hardly_grow_with_the_number_of_parameters(lib: Any) -> None:
     assert len(jax.tree.leaves(setup(Adam(), many(150, lib)))) < 40
     assert len(jax.tree.leaves(setup(Adam(), many(1000, lib)))) < 250
+
+
+def test_packs_of_one_kind_are_set_up_and_stepped_by_one_program() -> None:
+    model = {f"p{i:03}": jnp.ones((7,) if i % 2 else (3, 6)) for i in range(400)}
+    g = like(model)
+    with compiles() as count:
+        state = setup(Momentum(), model)
+        assert count() <= 2  # the first state, and JAX's own copy of the table of numbers
+        update_(state, model, g)
+        assert count() <= 4
+
+
+def test_the_cuts_of_a_pack_are_few_kernels() -> None:
+    model = {f"p{i:03}": jnp.ones((7,) if i % 2 else (3, 6)) for i in range(100)}
+    state = setup(Momentum(), model)
+    (job,) = jobs(state, model, like(model))
+    assert len(job.members) == 100
+    program = program_for("step", job.spec, job.in_rows)
+    text = program.lower(job.hyper, job.carried, job.xs, given_to(job)).compile().as_text()
+    kernels = re.findall(r"^%(?:fused|wrapped)[^\n]*\{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL)
+    cuts = {_nameless(body) for body in kernels if "dynamic-slice(" in body}
+    assert 0 < len(cuts) <= 16
+
+
+def _nameless(body: str) -> str:
+    """Drop what tells equal kernels apart: the names of their values, where they come from."""
+    return re.sub(r"%[\w.\-]+|, metadata=\{[^}]*\}", "", body)
+
+
+def jobs(state: Any, model: Any, grads: Any) -> list[Any]:
+    found = located(state._box.layout, (), model, (grads,))
+    return prepared(state, *found, "parts", False).jobs
+
+
+@pytest.mark.parametrize("way", [update, update_])
+def test_the_quick_way_and_the_general_one_give_the_same_numbers(
+    way: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trained(quick: Any) -> tuple[Any, Any]:
+        monkeypatch.setattr(importlib.import_module("optimisers.api.update"), "quick_step", quick)
+        model: Any = {"small": many(30), "n": 3, "big": [jnp.ones((130, 130))]}
+        state = setup(Momentum(0.01), model)
+        for step in range(4):
+            g = {"small": like(model["small"]), "n": None, "big": [model["big"][0] * step + 1]}
+            state, model = way(state, model, g)
+        return state, model
+
+    taken: list[bool] = []
+
+    def watched(*args: Any) -> Any:
+        result = quick_step(*args)
+        taken.append(result is not None)
+        return result
+
+    state, model = trained(watched)
+    other, twin = trained(lambda *args: None)
+    assert taken == [way is update, True, True, True]  # update_ looks for shared memory once
+    jax.tree.map(np.testing.assert_array_equal, model, twin)
+    jax.tree.map(np.testing.assert_array_equal, state, other)
 
 
 @LIBRARIES

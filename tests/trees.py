@@ -53,3 +53,9 @@ def assert_same(a: Any, b: Any) -> None:
             assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
         else:
             assert x == y
+
+
+def small_model() -> dict[str, Any]:
+    """Return a JAX and a NumPy parameter."""
+    rng = np.random.default_rng(0)
+    return {"a": jnp.asarray(rng.normal(size=(3, 2)), jnp.float32), "b": rng.normal(size=4)}

@@ -13,7 +13,7 @@ from ..arrays import describe
 from ..arrays.numbers import precision
 from ..errors import ArgumentError, RuleError
 from ..rules.checks import names_of, unknown_field
-from ..rules.fields import Template, numbers_of, rebuild, template_of
+from ..rules.fields import Template, narrowed, numbers_of, rebuild, template_of
 from ..rules.fields import columns as columns_of
 from ..rules.pick import Pick, picked, walked, with_picked
 from ..rules.refit import follows, refitted
@@ -173,12 +173,13 @@ def _tables(
         if rows is None:
             return None
         lib = jnp if is_traced([table, *rows]) else np
-        chosen = np.asarray(mask)
-        columns = [
-            lib.where(chosen, lib.asarray(v, dtype=table.dtype), table[:, i])
-            for i, v in enumerate(rows)
-        ]
-        whole = lib.stack(columns, axis=1) if columns else table
+        columns = [lib.broadcast_to(lib.asarray(v), len(mask)) for v in rows]
+        if lib is jnp:
+            columns = [column.astype(table.dtype) for column in columns]
+        wanted = lib.stack(columns, axis=1) if columns else table
+        if lib is np:
+            wanted = narrowed(template, wanted, table.dtype)
+        whole = lib.where(np.asarray(mask)[:, None], wanted, table)
     new = [whole] if unit.spec.packed else [whole[i] for i in range(unit.hypers)]
     return stored(unit, new, lib is jnp)
 

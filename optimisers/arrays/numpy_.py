@@ -70,8 +70,10 @@ class NumPyAdapter:
 
     def like(self, x: Any, value: Any) -> Any:
         """Return a new array of the same class and byte order."""
-        new = np.array(value, dtype=x.dtype)
-        return new if type(x) is np.ndarray else new.view(type(x))
+        if type(x) is np.ndarray:
+            return np.array(value, dtype=x.dtype)
+        new = x.copy()  # a subclass may carry more than elements, as a mask
+        return self.write(new, value)
 
     def array(self, value: np.ndarray[Any, Any]) -> Any:
         """Return a copy."""

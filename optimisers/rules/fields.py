@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from ..errors import RuleTypeError
+from ..errors import RuleError, RuleTypeError
 
 
 class Fields:
@@ -192,6 +192,30 @@ def numbers_of(rule: Fields) -> list[Any]:
         elif kind == "number" and not callable(value):
             found += value if isinstance(value, tuple) else (value,)
     return found
+
+
+def narrowed(template: Template, numbers: Any, dtype: Any) -> Any:
+    """Return numbers of rules, their last axis as in `numbers_of`, in the dtype they are kept in.
+
+    Raises:
+        RuleError: a finite number is too large for it; what it would do as infinity is NaN.
+    """
+    wide = np.asarray(numbers, np.float64).reshape(np.shape(numbers))
+    with np.errstate(over="ignore"):
+        table = wide.astype(dtype)
+    lost = np.isinf(table) & np.isfinite(wide)
+    if lost.any():
+        at = tuple(np.argwhere(lost)[0])
+        name = "".join(f"[{n}]" if isinstance(n, int) else f".{n}" for n in _at(template, at[-1]))
+        raise RuleError(
+            f"{template.cls.__name__}: {name[1:]} must be at most {np.finfo(dtype).max:.3g} for "
+            f"parameters whose numbers are kept in {np.dtype(dtype)}, got {wide[at]:.3g}"
+        )
+    return table
+
+
+def _at(template: Template, i: int) -> tuple[Any, ...]:
+    return list(columns(template))[i]
 
 
 def columns(template: Template, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

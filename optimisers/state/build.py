@@ -15,7 +15,7 @@ import numpy as np
 from ..arrays.numbers import is_wide, precision, scalar_dtype, x64_enabled
 from ..arrays.ops import concretely, cpu, on_cpu
 from ..errors import DtypeError
-from ..rules.fields import Template, numbers_of, template_of
+from ..rules.fields import Template, narrowed, numbers_of, template_of
 from ..rules.rule import Rule
 from .kernel import Carried, init_unit
 from .layout import Param, Place, Unit
@@ -116,7 +116,7 @@ def hyper_tables(unit: Unit, rules: Sequence[Rule] | Mapping[int, Rule]) -> list
         make: Callable[[Any], Any] = (
             functools.partial(_stacked, dtype)
             if traced
-            else (lambda table: np.array(table, dtype=dtype).reshape(np.shape(table)))
+            else functools.partial(narrowed, unit.spec.template, dtype=dtype)
         )
         if unit.spec.packed:
             return [make(rows)]
