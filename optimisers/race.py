@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -88,10 +89,11 @@ def race(rule: Rule, on: str = "valley", steps: int = 150, *, tuned: bool = Fals
     if on not in COURSES or steps < 1:
         what = f"no function {on!r}" if on not in COURSES else f"no race of {steps} steps"
         raise ValueError(f"there is {what}; expected one of {', '.join(COURSES)}, and steps >= 1")
-    way = _way(rule, COURSES[on], steps)
+    course = list(COURSES).index(on), jnp.array(COURSES[on].start, jnp.float32)
     if not tuned or "eta" not in names_of(rule):
-        return Lap(rule, *map(np.asarray, jax.jit(way)(None)))
-    points, values = map(np.asarray, jax.jit(jax.vmap(way))(jnp.array(RATES, jnp.float32)))
+        return Lap(rule, *map(np.asarray, _program(rule, steps)(*course)))
+    rates = jnp.array(RATES, jnp.float32)
+    points, values = map(np.asarray, _program(rule, steps, tuned=True)(*course, rates))
     inside = (np.abs(points - np.array(COURSES[on].middle)) <= np.array(EDGES)).all(axis=(1, 2))
     if not inside.any():
         raise RuleError(f"{rule} leaves the picture of {on!r} at each of {len(RATES)} rates")
@@ -100,24 +102,27 @@ def race(rule: Rule, on: str = "valley", steps: int = 150, *, tuned: bool = Fals
     return Lap(rule.adjust(eta=RATES[first]), points[first], values[first])
 
 
-def _way(rule: Rule, course: Course, steps: int) -> Callable[[Any], Any]:
-    """Return a function of the learning rate (None: the rule's own) to points and values."""
+@functools.lru_cache(maxsize=32)
+def _program(rule: Rule, steps: int, *, tuned: bool = False) -> Callable[..., Any]:
+    """Return a function of a course's number, its start, and rates if tuned: points and values."""
+    functions = [course.value for course in COURSES.values()]
 
-    def way(eta: Any) -> Any:
-        start = jnp.array(course.start, jnp.float32)
-        state = setup(rule, start)
-        if eta is not None:
-            state = adjust(state, eta)
+    def way(course: Any, start: Any, eta: Any = None) -> Any:
+        def value(point: Any) -> Any:
+            # A switch: one program, which is what takes the time, for all courses.
+            return jax.lax.switch(course, functions, point)
 
         def step(carry: Any, _: Any) -> Any:
             state, point = carry
-            value, slope = jax.value_and_grad(course.value)(point)
-            return update(state, point, slope), (point, value)
+            height, slope = jax.value_and_grad(value)(point)
+            return update(state, point, slope), (point, height)
 
-        (_, last), (points, values) = jax.lax.scan(step, (state, start), length=steps)
-        return jnp.vstack([points, last]), jnp.append(values, course.value(last))
+        state = setup(rule, start)
+        first = (state if eta is None else adjust(state, eta)), start
+        (_, last), (points, values) = jax.lax.scan(step, first, length=steps)
+        return jnp.vstack([points, last]), jnp.append(values, value(last))
 
-    return way
+    return jax.jit(jax.vmap(way, in_axes=(None, None, 0)) if tuned else way)
 
 
 def draw(laps: Mapping[str, Sequence[Lap]], file: Path) -> None:

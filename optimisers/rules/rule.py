@@ -26,8 +26,8 @@ class Step(NamedTuple):
         dx: the step, subtracted from the parameter unless `value` is given.
         run: whether the rules after this one run (False: they and the parameter stand still).
         value: what the parameter becomes, exactly; x - (x - y) is not y in floating point.
-        turn: for rules that do not run, whether this call counts for those after this one that look at
-            `present`: an AccumGrad after an AccumGrad counts what the first passes on.
+        turn: for rules that do not run, whether this call counts for those after this one that
+            look at `present`: an AccumGrad after an AccumGrad counts what the first passes on.
     """
 
     dx: Any
