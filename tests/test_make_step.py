@@ -12,7 +12,7 @@ import optree
 import pytest
 
 from optimisers import Descent, Momentum, TrainState, make_step, setup
-from optimisers.errors import ArgumentError
+from optimisers.errors import ArgumentError, DtypeError, StateError
 
 from .line import X, Y, by_hand, counted, fresh, loss
 
@@ -62,6 +62,27 @@ def test_a_step_works_under_jit_and_scan_compiled_once() -> None:
         carry, value = jitted(carry, (X, Y))
     np.testing.assert_allclose(value, losses[3], rtol=1e-5)
     assert (len(traces), int(carry.count)) == (1, 4)
+
+
+@pytest.mark.parametrize("jit", [jax.jit, lambda step: step])
+def test_ties_of_the_state_hold_in_a_step(jit: Any) -> None:
+    w = jnp.ones(2)
+    model = {"a": w, "b": w}
+    step = jit(make_step(lambda m, x: ((2 * m["a"] + 5 * m["b"]) * x).sum()))
+    carry, _ = step(TrainState(model, setup(Descent(1.0), model)), jnp.ones(2))
+    assert float(carry.model["a"][0]) == float(carry.model["b"][0]) == -6.0
+
+
+def test_64_bit_numpy_models_step_in_64_bits_and_not_under_a_32_bit_jit() -> None:
+    model = {"w": np.array([0.5, -0.5]), "b": np.array(0.0)}
+    step, (losses, w) = make_step(loss), by_hand(2)
+    first = carry = TrainState(model, setup(Descent(0.1), model))
+    for _ in range(2):
+        carry, value = step(carry, (X.astype(float), Y.astype(float)))
+    np.testing.assert_allclose(value, losses[1], rtol=1e-12)
+    np.testing.assert_allclose(carry.model["w"], w, rtol=1e-12)
+    with pytest.raises((StateError, DtypeError), match="jax_enable_x64"):
+        jax.jit(step)(first, (X, Y))
 
 
 def test_a_step_hands_on_aux() -> None:

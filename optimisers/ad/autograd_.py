@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,7 +34,7 @@ class AutoAutograd(Backend):
 
     def differentiate(self, f: Differentiable, arrays: Arrays) -> tuple[tuple[Any, Any], Arrays]:
         """Ask Autograd; it gives the conjugate of the descent direction."""
-        import autograd
+        autograd: Any = import_module("autograd")  # by name: its decorators mislead type checkers
         from autograd.extend import vspace
 
         kept: list[Any] = []

@@ -46,7 +46,9 @@ class Backend:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        BACKENDS.append(cls)
+        # One made again, as a cell of a notebook does, takes the place of the one before.
+        mine = (cls.__module__, cls.__qualname__)
+        BACKENDS[:] = [b for b in BACKENDS if (b.__module__, b.__qualname__) != mine] + [cls]
 
     def __post_init__(self) -> None:
         if self.library is not None:
@@ -162,6 +164,7 @@ def checked(out: Any, has_aux: bool) -> tuple[Any, Any]:
         raise ArgumentError(
             f"with has_aux=True the function must return (value, aux), got {_shown(out)}"
         )
+    value: Any
     value, aux = out if has_aux else (out, None)
     adapter = adapter_of(type(value))
     if adapter is None:

@@ -47,7 +47,7 @@ class Compiled:
         xs = list(map(native, parts.arrays))
         with precision(wide), explained(parts.arrays):
             out, grads = program(xs, held.arrays, given.arrays)
-        (value, now), grads = home(out, grads, parts.arrays, wide)
+        (value, now), grads = home(out, grads, parts.arrays, wide, np.asarray)
         if now is not None:
             parts.write_rest(now)
         return value, parts.nested(grads)
@@ -157,18 +157,23 @@ def explained(arrays: Arrays) -> Iterator[None]:
         raise
 
 
-def home(value: Any, grads: Arrays, arrays: Arrays, wide: bool) -> tuple[Any, Arrays]:
+def home(
+    value: Any, grads: Arrays, arrays: Arrays, wide: bool, numpy: Callable[[Any], Any]
+) -> tuple[Any, Arrays]:
     """Bring results to where the arrays are: gradients of NumPy arrays are NumPy arrays.
+
+    `numpy` makes them: with a copy, where users may write into them.
 
     64-bit results leave JAX outside its x64 mode, as it would narrow them in the next thing done.
     """
     if wide and not x64_enabled():
         value = jax.tree.map(_kept_wide, value)
-    return value, [_like(x, g) for x, g in zip(arrays, grads, strict=True)]
+    pairs = zip(arrays, grads, strict=True)
+    return value, [numpy(g) if _is_numpy(x, g) else g for x, g in pairs]
 
 
-def _like(x: Any, g: Any) -> Any:
-    return np.asarray(g) if isinstance(x, np.ndarray) and not is_traced_type(type(g)) else g
+def _is_numpy(x: Any, g: Any) -> bool:
+    return isinstance(x, np.ndarray) and not is_traced_type(type(g))
 
 
 def _kept_wide(x: Any) -> Any:

@@ -10,6 +10,7 @@ import jax
 
 from ..arrays import adapter_of
 from ..arrays.numbers import is_complex, is_wide, precision
+from ..arrays.ops import copied
 from .backend import Arrays, Backend, Differentiable
 from .compiling import Compiled, explained, home, native
 
@@ -50,7 +51,7 @@ class AutoJAX(Backend):
         wide = any(is_wide(x.dtype) for x in xs)
         with precision(wide), explained(arrays):
             out, grads = self.descent(f, xs)
-        return home(out, grads, arrays, wide)
+        return home(out, grads, arrays, wide, copied)
 
     def compiled(self, f: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
         """Return a function that compiles what it is given once."""

@@ -50,7 +50,8 @@ def train(
         ad: the backend; None: the one that the model asks for.
         callback: called after each step as `callback(count, loss, state, model)`: how many steps
             were taken, and the loss of the last batch before its update. It may change the state by
-            the functions whose names end in `_`.
+            the functions whose names end in `_`. What it keeps of a JAX model it must copy, as the
+            next step gives the memory away.
         progress: whether to show a progress bar, if tqdm is installed and somebody looks.
 
     Returns:
