@@ -103,7 +103,7 @@ class Backend:
         What that returns undoes what was written since.
         """
         if not self.carries:
-            return lambda: _nothing
+            return lambda: nothing
 
         def keep() -> Callable[[], None]:
             kept, _ = flatten(model)
@@ -132,7 +132,7 @@ class Backend:
         return value, once(arrays, grads) if self.tied == "total" else grads
 
 
-def _nothing() -> None:
+def nothing() -> None:
     """There is nothing to undo."""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ad.backend import Backend, viewed
+from ..ad.backend import Backend, nothing, viewed
 from ..ad.find import backend_of
 from ..api import update_
 from ..arrays.ops import is_traced_type
@@ -84,7 +84,7 @@ def train(
                 number = _finite(value, count - 1)
                 with interrupts.held():
                     state, model = update_(state, model, grads)
-                    undo = _nothing
+                    undo = nothing
             except NonFiniteError as error:
                 error.state, error.model = state, model
                 raise
@@ -94,10 +94,6 @@ def train(
             if callback is not None:
                 callback(count, number, state, model)
     return state, model
-
-
-def _nothing() -> None:
-    """There is nothing to undo after a step."""
 
 
 def _finite(value: Any, batch: int) -> float:
