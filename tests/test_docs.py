@@ -126,3 +126,19 @@ def test_every_page_is_in_the_navigation() -> None:
     nav = re.findall(r"([\w/-]+\.md)$", config.partition("nav:")[2], re.MULTILINE)
     assert sorted(nav) == sorted([*map(page, PAGES), "rules/catalogue.md"])
     assert len(set(nav)) == len(nav)
+
+
+NEEDS = {
+    "interop": r"(?:import|from) (?:autograd|equinox|flax|optax)\b",
+    "demo": r"optimisers\.demo|\bdraw\(",
+    "save": r"optimisers\.save\(",
+}
+
+
+@pytest.mark.parametrize("file", sorted((DOCS / "tutorials").glob("*.md")), ids=page)
+def test_a_tutorial_says_what_to_install(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    code = "\n".join(block[3] for block in FENCE.finditer(text) if block[2] == "python")
+    needed = {extra for extra, use in NEEDS.items() if re.search(use, code)}
+    told = re.search(r'^python -m pip install "\.\[([\w,]+)\]"$', text, re.MULTILINE)
+    assert needed == set(told[1].split(",") if told else ())
