@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-
 # Adapters without examples, which cannot be imported where their library is not installed.
 collect_ignore = [
     f"optimisers/arrays/{name}_.py" for name in ("keras", "mlx", "penzai", "tensorflow", "tinygrad")

@@ -43,9 +43,9 @@ class TensorFlowAdapter:
 
     def view(self, x: Any) -> Any:
         """Return a copy: a variable's buffer may be written or exchanged at any time."""
-        if not hasattr(x, "numpy"):
+        if not tf.executing_eagerly():
             raise ArgumentError(
-                "cannot read symbolic tensors inside tf.function; call update outside, with the "
+                "cannot read tensors inside tf.function, where they have no numbers; call update outside, with the "
                 "gradients that it returns"
             )
         return np.asarray(x.numpy())

@@ -81,10 +81,18 @@ class TinygradAdapter:
 
     def array(self, value: np.ndarray[Any, Any]) -> Any:
         """Return a tensor that is computed already, so that it shares nothing with `value`."""
+        kind = NAMES.get(value.dtype)
+        if kind is None:
+            return tinygrad.Tensor(value).realize()
+        new = tinygrad.Tensor.empty(value.shape, dtype=kind)
+        if new.device == "CPU" and value.size:
+            new.uop.buffer.ensure_allocated()
+            _memory(new)[...] = value.reshape(-1)
+            return new
         # A number without a shape would be a constant, and equal constants are one to tinygrad.
         flat, narrow = np.atleast_1d(value), value.dtype == ml_dtypes.bfloat16
         new = tinygrad.Tensor(flat.view(np.uint16) if narrow else flat)
-        return (new.bitcast(dtypes.bfloat16) if narrow else new).reshape(value.shape).realize()
+        return (new.bitcast(kind) if narrow else new).reshape(value.shape).realize()
 
     def joined(self, parts: Sequence[Any], dtype: str) -> Any:
         """Concatenate; gradients follow."""
