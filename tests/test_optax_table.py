@@ -110,10 +110,10 @@ def test_parameters_move_by_the_numbers_of_optax(
         )
     for name in SHAPES:
         np.testing.assert_allclose(here[name], there[name], rtol=1e-12, atol=1e-14)
-    reduces = rule.tx.alike((3, 5), np.float32).reduces
-    assert way == (
-        "each element" if rule.elementwise else "sums over all" if reduces else "each parameter"
-    )
+    shape = SHAPES["w"]
+    reduces = rule.tx.alike(shape, np.float64).reduces
+    packs = all(rule.packs(shape, np.float64) for shape in SHAPES.values())
+    assert way == ("each element" if packs else "sums over all" if reduces else "each parameter")
 
 
 @pytest.mark.peers

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from ..errors import RuleTypeError
-from .programs import Program, traced
+from .programs import Program
 from .reader import Reader, Term
 
 
@@ -17,15 +17,15 @@ class Alike(NamedTuple):
     reduces: bool
 
 
-def alike(tx: Any, shape: tuple[Any, ...], dtype: Any) -> Alike:
-    """Return the program of a transformation for parameters of one shape and dtype.
+def alike(trace: Callable[[int], Program]) -> Alike:
+    """Return the program of a transformation, which `trace` traces for so many like parameters.
 
     Raises:
         RuleTypeError: one parameter depends on the others, on its place among them, or on how many
             they are.
     """
     reader = Reader()
-    programs = [traced(tx, peers, shape, dtype) for peers in (2, 3)]
+    programs = [trace(peers) for peers in (2, 3)]
     two, three = (_results(reader, program) for program in programs)
     if two != three:
         raise RuleTypeError(

@@ -18,7 +18,7 @@ from ..errors import RuleTypeError
 from ..state.spec import PROBE, WIDTH
 from .alike import Alike, alike
 from .elementwise import is_elementwise, text
-from .programs import Peers, traced
+from .programs import Peers, Program, traced
 
 
 class Transformation:
@@ -81,14 +81,22 @@ class Transformation:
 
 
 @functools.lru_cache(maxsize=512)
-def _alike(tx: Transformation, shape: tuple[Any, ...], dtype: str, wide: bool) -> Alike:
-    return alike(tx, shape, dtype)
+def _traced(tx: Transformation, peers: int, shape: Any, dtype: str, wide: bool) -> Program:
+    return traced(tx, peers, shape, dtype)
+
+
+@functools.lru_cache(maxsize=512)
+def _alike(tx: Transformation, shape: Any, dtype: str, wide: bool) -> Alike:
+    return alike(lambda peers: _traced(tx, peers, shape, dtype, wide))
 
 
 @functools.lru_cache(maxsize=512)
 def _is_plain(tx: Transformation, shape: tuple[int, ...], dtype: str, wide: bool) -> bool:
     known = _plain_text(tx, dtype, wide)
-    return known is not None and known == text(traced(tx, 2, shape, dtype))
+    try:
+        return known is not None and known == text(_traced(tx, 2, shape, dtype, wide))
+    except Exception:  # noqa: BLE001 - what it cannot do for a shape, `alike` says
+        return False
 
 
 @functools.lru_cache(maxsize=512)
@@ -96,7 +104,7 @@ def _plain_text(tx: Transformation, dtype: str, wide: bool) -> Any:
     """Return the program for any shape, None if there is no such, or it is not elementwise."""
     shape = tuple(symbolic_shape("a, b"))
     try:
-        program = alike(tx, shape, dtype).program
+        program = _alike(tx, shape, dtype, wide).program
     except Exception:  # noqa: BLE001 - whatever becomes of sizes that are symbols
         return None
     return text(program) if is_elementwise(program, shape) else None
