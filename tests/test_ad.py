@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -366,3 +367,21 @@ def test_a_new_backend_is_two_methods() -> None:
         assert backend_of(None, {"ring": Ring()}) == again()  # as when a cell of a notebook is run
     finally:
         BACKENDS[:] = [backend for backend in BACKENDS if not issubclass(backend, AutoRing)]
+
+
+def test_the_page_has_a_row_for_each_backend_and_tells_what_unused_arrays_get(torch: Any) -> None:
+    page = (Path(__file__).parents[1] / "docs/how-to/gradients.md").read_text(encoding="utf-8")
+    rows = {
+        cells[0].strip(" `()"): cells[3].strip(" `")
+        for line in page.splitlines()
+        if line.startswith("| `Auto") and (cells := line.strip("|").split("|"))
+    }
+    assert sorted(rows) == sorted(name for name in ad.__all__ if name.startswith("Auto"))
+    for name, unused in rows.items():
+        if name in ("AutoTensorFlow", "AutoMLX", "AutoTinygrad"):
+            continue  # tests/interop runs where these are installed
+        array = torch.tensor if name == "AutoTorch" else np.array
+        model = {"w": array([1.0, 2.0]), "unused": array([3.0])}
+        grads = ad.gradient(lambda m: (m["w"] ** 2).sum(), model, ad=getattr(ad, name)())
+        assert (grads["unused"] is None) == (unused == "None"), name
+        np.testing.assert_allclose(grads["w"], [2.0, 4.0], rtol=1e-9)
