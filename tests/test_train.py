@@ -38,6 +38,7 @@ from optimisers.errors import (
     StateError,
 )
 
+from .compiles import compiles
 from .line import X, Y, by_hand, counted, fresh, loss
 
 
@@ -109,8 +110,14 @@ def test_each_step_is_compiled_once(array: Any) -> None:
     model = {**fresh(array), "act": jnp.tanh, "n": 3, "order": np.arange(3), "name": "net"}
     counting, traces = counted()
     state = setup(Momentum(0.1), model)
-    train(counting, model, ((X + i, Y) for i in range(10)), state)
+    with compiles() as programs:
+        after: list[int] = []
+        train(
+            counting, model, ((X + i, Y) for i in range(10)), state,
+            callback=lambda *_: after.append(programs()),
+        )  # fmt: skip
     assert len(traces) == 1
+    assert len(set(after)) == 1  # all was compiled in the first step
     train(counting, model, [(X, Y), (X[:2], Y[:2])] * 3, state)
     assert len(traces) == 3  # a shape of batch each
 
