@@ -1,7 +1,7 @@
 """Keras' optimisers from the formulas of its documentation and source (3.15), in NumPy.
 
-Keras would bring a framework of its own; where it is installed anyway, `rules/test_peers.py` runs
-it beside these.
+Keras would bring a framework of its own; where it is installed anyway, as in the CI run of other
+libraries, `rules/test_peers.py` runs it beside these.
 """
 
 from __future__ import annotations
