@@ -10,7 +10,7 @@ import pytest
 
 from optimisers import Descent, ad, setup, train
 from optimisers.ad import Backend
-from optimisers.errors import ArgumentError, ShapeError
+from optimisers.errors import ArgumentError, NonFiniteLossError, ShapeError
 
 from .library import NEST, Case, values
 from .problem import RULE, STEPS, data, first_gradients, numbers, trained
@@ -159,3 +159,20 @@ def test_tensors_of_tinygrad_that_are_not_computed_yet_are_drawn_once() -> None:
 
     train(loss, mean, [Tensor([1.0, 2.0]) for _ in range(5)], setup(Descent(0.1), mean))
     assert np.allclose(values(mean["mean"]), 1.9375 * np.array([1.0, 2.0]))
+
+
+@pytest.mark.needs("tensorflow")
+def test_variables_that_are_not_trained_are_as_before_a_batch_that_failed() -> None:
+    import tensorflow as tf
+
+    model = {"w": tf.Variable([1.0, 2.0]), "mean": tf.Variable([0.0, 0.0], trainable=False)}
+
+    def loss(m: Any, x: Any) -> Any:
+        m["mean"].assign(0.5 * m["mean"] + 0.5 * x)
+        return tf.reduce_sum((m["w"] * x) ** 2)
+
+    ones = tf.constant([1.0, 1.0])
+    with pytest.raises(NonFiniteLossError, match="batch 1"):
+        train(loss, model, [ones, ones * np.nan], setup(Descent(0.1), model))
+    assert model["mean"].numpy().tolist() == [0.5, 0.5]
+    assert np.allclose(model["w"].numpy(), [0.8, 1.6])
