@@ -38,6 +38,6 @@ def on_page_content(html: str, **_: Any) -> str:
 
 def cache() -> Path:
     """Return where an earlier build left its pictures, if nothing that they show has changed."""
-    sources = sorted([*DRAWN, DOCS / "pictures.py", DOCS / "state_picture.py"])
+    sources = sorted([*DRAWN, *DOCS.glob("*picture*.py"), DOCS / "benchmarks.md"])
     key = hashlib.sha256(b"".join(file.read_bytes() for file in sources)).hexdigest()[:16]
     return ROOT / ".cache" / "pictures" / key

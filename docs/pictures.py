@@ -158,18 +158,32 @@ def state(ground: Ground) -> bytes:
     return svg(draw(ground))
 
 
+def benchmarks(ground: Ground) -> bytes:
+    from docs.benchmark_picture import draw
+
+    return svg(draw(ground))
+
+
+OTHERS = {
+    "all-rules": all_rules,
+    "benchmarks": benchmarks,
+    "race": three,
+    "schedules": schedules,
+    "state": state,
+}
+
+
 def names() -> list[str]:
     """Return the names of all pictures."""
     rules = [f"rules/{name}" for name in rule_classes() if name not in WITHOUT_PICTURE]
-    return [*rules, "all-rules", "race", "schedules", "state"]
+    return [*rules, *OTHERS]
 
 
 def picture(name: str) -> dict[str, bytes]:
     """Return a picture as SVG, for each mode: drawn once, then in the other mode's colours."""
     ground = GROUNDS["light"]
-    others = {"all-rules": all_rules, "race": three, "schedules": schedules, "state": state}
     with drawn_on(ground):
-        drawn = others[name](ground) if name in others else of_rule(Path(name).name, ground)
+        drawn = OTHERS[name](ground) if name in OTHERS else of_rule(Path(name).name, ground)
     return {"light": drawn, "dark": recoloured(drawn, ground, GROUNDS["dark"])}
 
 

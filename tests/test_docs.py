@@ -18,6 +18,7 @@ import optimisers
 import optimisers.race
 import optimisers.testing
 from optimisers.demo import cli
+from optimisers.demo.rule_text import rule_classes, signature
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -142,3 +143,29 @@ def test_a_tutorial_says_what_to_install(file: Path) -> None:
     needed = {extra for extra, use in NEEDS.items() if re.search(use, code)}
     told = re.search(r'^python -m pip install "\.\[([\w,]+)\]"$', text, re.MULTILINE)
     assert needed == set(told[1].split(",") if told else ())
+
+
+def test_the_picture_of_the_benchmarks_finds_their_table() -> None:
+    from docs.benchmark_picture import PAGE, table
+
+    names, rows = table(PAGE.read_text(encoding="utf-8"))
+    assert names[:2] == ["optimisers", "Optax"]
+    assert len(rows) >= 5
+    assert all(float(time) > 0 for _, *times in rows for time in times)
+    with pytest.raises(ValueError, match=r"the table of benchmarks.md begins with other columns"):
+        table("| a | b |\n|---|---|\n| 1 | 2 |\n")
+
+
+def test_the_catalogue_has_each_rule_with_its_formula_and_its_calls_elsewhere() -> None:
+    from docs.catalogue import source
+
+    parts = dict(re.findall(r"^### (\w+)\n(.*?)(?=^##|\Z)", source(), re.DOTALL | re.MULTILINE))
+    assert sorted(parts) == sorted(rule_classes())
+    for name, cls in rule_classes().items():
+        text = parts[name]
+        assert signature(name, cls) in text
+        assert text.index("**Update**") < text.index("**State**") < text.index("**References**")
+        assert f"[optimisers.{name}]" in text
+    assert "- Optax: `optax.adam(0.001)` is `Adam(0.001)`" in parts["Adam"]
+    assert "- PyTorch: `torch.optim.Rprop(w, lr=0.001)` is `Rprop(0.001)`" in parts["Rprop"]
+    assert "No call of Optax, PyTorch or Keras gives the same numbers." in parts["MixedPrecision"]
