@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -127,6 +128,25 @@ def test_it_stands_in_chains_and_wrappers() -> None:
     rule = SkipNonFinite(OptimiserChain(WeightDecay(0.1), AccumGrad(2), from_optax(clip_adam)))
     ours = OptimiserChain(WeightDecay(0.1), AccumGrad(2), ClipGlobalNorm(1.0), optimisers.Adam(0.1))
     close(stepped(rule, model, grads, bad, grads), stepped(ours, model, grads, grads))
+
+
+def test_a_part_of_an_optimiser_is_added_as_in_optax_unless_its_sign_is_turned() -> None:
+    model, grads = {"w": np.zeros(2)}, {"w": np.array([5.0, -0.5])}
+    close(stepped(from_optax(optax.clip(1.0)), model, grads), {"w": np.array([1.0, -0.5])})
+    turned = from_optax(optax.chain(optax.clip(1.0), optax.scale(-1.0)))
+    out = stepped(OptimiserChain(turned, Descent(0.1)), model, grads)
+    close(out, {"w": np.array([-0.1, 0.05])})
+
+
+def test_parameters_of_every_library_and_dtype_share_a_norm(torch: ModuleType) -> None:
+    model = {"f": np.zeros(1, np.float32), "d": np.zeros(1), "t": torch.zeros(1),
+             "h": jnp.zeros(1, jnp.bfloat16)}  # fmt: skip
+    grads = {"f": np.ones(1, np.float32), "d": np.ones(1), "t": torch.ones(1),
+             "h": jnp.ones(1, jnp.bfloat16)}  # fmt: skip
+    out = stepped(
+        from_optax(optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(1.0))), model, grads
+    )
+    assert [float(x[0]) for x in out.values()] == [-0.5] * 4
 
 
 def test_optax_itself_can_leave_out_what_is_not_finite() -> None:

@@ -27,6 +27,10 @@ def from_optax(tx: Any) -> Rule:
     Ties, None, frozen parameters, rules per path, `adjust` and chains work as with any other rule.
     Norms and other sums over the whole tree are taken over all parameters under this rule.
 
+    What Optax adds to a parameter is what a rule subtracts, with its sign turned. In a chain of
+    rules a part such as `optax.clip` therefore needs `optax.scale(-1)` after it; a whole optimiser
+    of Optax turns the sign itself.
+
     Args:
         tx: the transformation, as `optax.adamw(1e-3)` returns it. Numbers that are to be adjusted
             are injected: `optax.inject_hyperparams(optax.adamw)(1e-3)`; the rule has them as
