@@ -1,211 +1,147 @@
-"""One Adam step here, in Optax and in torch, side by side in one table.
+"""One step here, in Optax and in torch, side by side: a table, and pictures of it.
 
-    python benchmarks/compare.py [--quick] [--json FILE]
+    python benchmarks/compare.py [--quick] [--json FILE] [--plot FILE.png]
 
-The contestants are `optimisers.update_`, Optax's Adam inside `jax.jit` with state and parameters
-donated, and torch's fused Adam (left out where torch is not installed). They get the same numbers,
-take turns in one process, and must agree after the warm-up. Torch gets one thread or all, whichever
-is faster in the warm-up: its threads wait long for each other on a busy machine.
-A step ends when the parameters can be read. Times are medians; their ratios mean more.
+The contestants of a row get the same numbers, take turns in one process, and must agree after the
+warm-up; each row has a process of its own. A step ends when its parameters can be read. Times are
+medians; their ratios mean more. Torch (left out where it is not installed) gets one thread or all,
+whichever is faster in its warm-up: its threads wait long for each other on a busy machine.
 """
 
+from __future__ import annotations
+
 import argparse
-import gc
-import importlib
-import importlib.util
 import json
-import os
 import platform
-import statistics
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-import optax  # type: ignore[import-untyped]  # it says nothing to mypy
+from contestants import HAS_TORCH, NEEDS_TORCH
 
 import optimisers
 
-HAS_TORCH = importlib.util.find_spec("torch") is not None
-ETA, WARM_UP, SEED = 1e-3, 6, 20261130
-Shape = tuple[int, ...]
-Arrays = dict[str, dict[str, np.ndarray[Any, np.dtype[np.float32]]]]
-Setup = Callable[[Any], Any]
-Update = Callable[[Any, Any, Any], tuple[Any, Any]]
-HEADER = (
-    "parameters",
-    *("step: ours, ms", "Optax", "torch", "ours/Optax", "ours/torch"),
-    *("setup: ours, ms", "Optax", "first call: ours, ms", "Optax"),
-)
+PEERS = ("Optax", "torch fused")
+ALL = ("update_", "update", "update_ in jit", "Optax", "Optax, not donated", "torch fused",
+       "torch foreach", "update_, NumPy", "update_, torch", "bytes alone")  # fmt: skip
+Found = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Case:
-    """A model of one row, and how many times each contestant steps it."""
+class Row(NamedTuple):
+    """What one process measures."""
 
-    name: str
-    shapes: tuple[Shape, ...]
+    model: str
+    rule: str
     rounds: int
+    names: Sequence[str]
 
 
-@dataclass(frozen=True)
-class Row:
-    """What one case gave, in seconds; None where torch is missing."""
-
-    case: str
-    rounds: int
-    ours: float
-    optax: float
-    torch: float | None
-    setup_ours: float
-    setup_optax: float
-    first_ours: float
-    first_optax: float
-
-
-class Compiled:
-    """An optimiser of JAX arrays with its own copy of the parameters: ours or Optax's."""
-
-    def __init__(self, params: Arrays, grads: Arrays, setup: Setup, update: Update) -> None:
-        # Copies: an array that shares NumPy's memory could not be donated.
-        self.model, self.grads = jax.tree.map(jnp.array, (params, grads))
-        self.update = update
-        started = time.perf_counter()
-        self.state = jax.block_until_ready(setup(self.model))
-        self.setup_time = time.perf_counter() - started
-
-    def step(self) -> None:
-        """Take one step and wait for its parameters."""
-        self.state, self.model = self.update(self.state, self.model, self.grads)
-        jax.block_until_ready(self.model)
-
-
-def optax_update(rule: optax.GradientTransformation) -> Update:
-    """Return the step that Optax's documentation shows, jitted, with donation."""
-
-    def update(state: Any, model: Any, grads: Any) -> tuple[Any, Any]:
-        updates, state = rule.update(grads, state, model)
-        return state, optax.apply_updates(model, updates)
-
-    return jax.jit(update, donate_argnums=(0, 1))
-
-
-class Torch:
-    """Torch's fused Adam, with the gradients already where `backward` would leave them."""
-
-    def __init__(self, params: Arrays, grads: Arrays) -> None:
-        # Not a plain import: its type stubs would be checked for minutes, and it may be missing.
-        self.torch = torch = importlib.import_module("torch")
-        trained = [torch.nn.Parameter(torch.tensor(x)) for x in jax.tree.leaves(params)]
-        self.model = [parameter.detach() for parameter in trained]  # the same memory
-        for parameter, grad in zip(trained, jax.tree.leaves(grads), strict=True):
-            parameter.grad = torch.tensor(grad)
-        self.rule = torch.optim.Adam(trained, lr=ETA, fused=True)
-        self.choose_threads()
-
-    def choose_threads(self) -> None:
-        """Warm up, then keep one thread or all: on a busy machine all may be 400 times slower."""
-        times = {}
-        for threads in (1, os.cpu_count() or 1):
-            self.torch.set_num_threads(threads)
-            times[threads] = min(timed(self.step) for _ in range(WARM_UP // 2))
-        self.torch.set_num_threads(min(times, key=lambda threads: times[threads]))
-
-    def step(self) -> None:
-        """Take one step; on a CPU torch returns when it is done."""
-        self.rule.step()
-
-
-def small(count: int) -> tuple[Shape, ...]:
-    """Return the shapes of weights and biases in turn, `count` in all."""
-    return ((32, 32), (32,)) * (count // 2)
-
-
-def cases(quick: bool) -> Iterator[Case]:
+def rows(quick: bool) -> Iterator[Row]:
     """List the rows of the table."""
-    yield Case("6 small", small(6), 20 if quick else 500)
-    yield Case("150 small", small(150), 10 if quick else 100)
-    if not quick:
-        yield Case("1000 small", small(1000), 20)
-        yield Case("150 of 256x256", ((256, 256),) * 150, 15)
-        yield Case("1 of 32 million", ((32_000_000,),), 10)
+    if quick:
+        yield Row("6 small", "Adam", 20, ALL)
+        yield Row("150 small", "AdamW, norm clipped", 5, ("update_", *PEERS))
+        return
+    few = ("update_", *PEERS)
+    for model, rounds in (("1 small", 500), ("6 small", 500), ("50 small", 200), ("150 small", 100),
+                          ("1000 small", 30), ("3000 small", 12)):  # fmt: skip
+        yield Row(model, "Adam", rounds, ALL)
+    for model, rounds in (("150 different", 100), ("150 of 128x128", 30), ("150 of 256x256", 15),
+                          ("ResNet-50", 10), ("GPT-2 small", 5)):  # fmt: skip
+        yield Row(model, "Adam", rounds, few)
+    yield Row("1 of 32 million", "Adam", 10, (*few, "update_, NumPy", "bytes alone"))
+    for rule in ("Descent", "Momentum", "AdamW, norm clipped"):
+        for model, rounds in (("6 small", 300), ("150 small", 60), ("1000 small", 20)):
+            yield Row(model, rule, rounds, few)
 
 
-def draw(shapes: Sequence[Shape], seed: int) -> Arrays:
-    """Fill nested dicts with normal numbers, two parameters a layer."""
-    rng = np.random.default_rng(seed)
-    arrays: Arrays = {}
-    for k, shape in enumerate(shapes):
-        name = "bias" if k % 2 else "weight"
-        layer = arrays.setdefault(f"layer{k // 2:03}", {})
-        layer[name] = rng.standard_normal(shape, dtype=np.float32)
-    return arrays
+def measured(row: Row) -> Found:
+    """Measure a row in a new process."""
+    names = [name for name in row.names if HAS_TORCH or name not in NEEDS_TORCH]
+    script = str(Path(__file__).with_name("measure.py"))
+    command = [sys.executable, script, row.model, row.rule, str(row.rounds), *names]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{row.model}, {row.rule}: the measurement failed, see above")
+    found: Found = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
-def timed(step: Callable[[], None]) -> float:
-    """Return how long one call takes, in seconds."""
-    started = time.perf_counter()
-    step()
-    return time.perf_counter() - started
+def ratio(found: Found, name: str, peer: str, what: str = "step") -> float | None:
+    """Return how many times as long `name` takes as `peer`; None if one was not measured."""
+    a, b = found.get(name, {}).get(what), found.get(peer, {}).get(what)
+    return a / b if a and b else None
 
 
-def check_agreement(case: Case, contestants: Sequence[Compiled | Torch]) -> None:
-    """Stop where two contestants did not compute the same thing: their times would say nothing."""
-    ours, *others = (jax.tree.leaves(contestant.model) for contestant in contestants)
-    for other in others:
-        for k, (a, b) in enumerate(zip(ours, other, strict=True)):
-            if not np.allclose(a, b, rtol=1e-4, atol=1e-5):
-                raise SystemExit(f"{case.name}: the contestants disagree about parameter {k}")
+def cell(value: float | None, scale: float = 1.0, digits: int = 2) -> str:
+    """Write a number, or a dash."""
+    return "-" if value is None else f"{value * scale:.{digits}f}"
 
 
-def take_turns(contestants: Sequence[Compiled | Torch], rounds: int) -> list[float]:
-    """Return each one's median step; every round starts with the next in line."""
-    times: list[list[float]] = [[] for _ in contestants]
-    gc.collect()
-    gc.disable()
-    try:
-        for start in range(rounds):
-            for k in range(start, start + len(times)):
-                times[k % len(times)].append(timed(contestants[k % len(times)].step))
-    finally:
-        gc.enable()
-    return [statistics.median(each) for each in times]
+HEADER = (
+    "parameters", "rule", "step: ours, ms", "Optax", "torch fused", "ours/Optax", "ours/torch",
+    "setup: ours, s", "first: ours, s", "Optax", "programs: ours", "extra memory",
+)  # fmt: skip
 
 
-def measure(case: Case) -> Row:
-    """Time one case: setup and first call of the compiled two, then steps in turn."""
-    params, grads = draw(case.shapes, SEED), draw(case.shapes, SEED + 1)
-    ours_setup = partial(optimisers.setup, optimisers.Adam(ETA))
-    ours = Compiled(params, grads, ours_setup, optimisers.update_)
-    rule = optax.adam(ETA)
-    peer = Compiled(params, grads, rule.init, optax_update(rule))
-    contestants: list[Compiled | Torch] = [ours, peer]
-    first = [timed(contestant.step) for contestant in contestants]
-    for _ in range(WARM_UP - 1):
-        ours.step()
-        peer.step()
-    if HAS_TORCH:
-        contestants.append(Torch(params, grads))
-    check_agreement(case, contestants)
-    mine, theirs, *rest = take_turns(contestants, case.rounds)
-    once = (ours.setup_time, peer.setup_time, *first)
-    return Row(case.name, case.rounds, mine, theirs, rest[0] if rest else None, *once)
+def cells(found: Found) -> list[str]:
+    """Write one row of the table of steps."""
+    mine, optax, torch = (found.get(name, {}) for name in ("update_", *PEERS))
+    memory = mine["memory"]
+    return [
+        found["model"], found["rule"],
+        *(cell(each.get("step"), 1e3, 3) for each in (mine, optax, torch)),
+        cell(ratio(found, "update_", "Optax")), cell(ratio(found, "update_", "torch fused")),
+        cell(mine["setup"]), cell(mine["first"]), cell(optax["first"]), str(mine["programs"]),
+        # Above the model, its gradients, and two moments of each parameter.
+        "-" if memory is None else f"{memory / (2 * found['bytes']):.0%}",
+    ]  # fmt: skip
 
 
-def cells(row: Row) -> list[str]:
-    """Write one row of the table, in milliseconds."""
-    times = (row.ours, row.optax, row.torch)
-    ratios = (row.ours / row.optax, row.torch and row.ours / row.torch)
-    once = (row.setup_ours, row.setup_optax, row.first_ours, row.first_optax)
-    steps = [f"{1e3 * t:.3f}" if t else "-" for t in times]
-    steps += [f"{ratio:.2f}" if ratio else "-" for ratio in ratios]
-    return [row.case, *steps, *(f"{1e3 * t:.0f}" for t in once)]
+WAYS = ("update_", "update", "update_ in jit", "update_, NumPy", "update_, torch")
+
+
+def way_cells(found: Found) -> list[str]:
+    """Write one row of the table of ways: each against Optax, and on torch's against torch."""
+    against = [cell(ratio(found, name, "Optax")) for name in WAYS]
+    others = [cell(ratio(found, "update_, torch", name)) for name in ("torch fused",)]
+    plain = cell(ratio(found, "update", "Optax, not donated"))
+    jit = cell(ratio(found, "update_ in jit", "Optax", "first"))
+    return [found["model"], *against, *others, plain, jit]
+
+
+def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Write a table in Markdown, numbers to the right."""
+    rule = ["---"] + ["--:"] * (len(header) - 1)
+    return "\n".join("| " + " | ".join(line) + " |" for line in (header, rule, *lines))
+
+
+def plot(file: Path, found: Sequence[Found]) -> None:
+    """Draw step and first call over the number of small parameters, both axes logarithmic."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    small = [f for f in found if f["rule"] == "Adam" and f["model"].endswith(" small")
+             and f["model"][0].isdigit()]  # fmt: skip
+    counts = [int(f["model"].split()[0]) for f in small]
+    figure, axes = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
+    colours = {"update_": "#0072B2", "Optax": "#D55E00", "torch fused": "#777777"}
+    titles = {"step": "One step", "first": "The first call"}
+    for ax, (what, title) in zip(axes, titles.items(), strict=True):
+        for name, colour in colours.items():
+            times = [f.get(name, {}).get(what) for f in small]
+            if None not in times:
+                label = "optimisers" if name == "update_" else name
+                ax.loglog(counts, [1e3 * t for t in times], "o-", color=colour, label=label)
+        ax.set(title=title, xlabel="small parameters", ylabel="milliseconds")
+        ax.grid(which="major", alpha=0.3)
+        ax.legend(frameon=False)
+    figure.savefig(file, dpi=150)
 
 
 def versions() -> dict[str, str]:
@@ -217,32 +153,37 @@ def versions() -> dict[str, str]:
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the options; a file that cannot be written is found out before measuring."""
-    parser = argparse.ArgumentParser(description="Adam here, in Optax and in torch, side by side.")
+    parser = argparse.ArgumentParser(description="Rules here, in Optax and in torch, side by side.")
     parser.add_argument("--quick", action="store_true", help="two small rows, few rounds")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers here as well")
+    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the small models")
     options = parser.parse_args(arguments)
-    if options.json is not None:
+    for file in filter(None, (options.json, options.plot)):
         try:
-            options.json.open("a").close()
+            file.open("a").close()
         except OSError as error:
-            parser.error(f"cannot write {options.json}: {error.strerror}")
+            parser.error(f"cannot write {file}: {error.strerror}")
     return options
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print row by row; large rows take a while."""
+    """Measure row by row, and print the tables; large rows take a while."""
     options = parse(arguments)
-    measure(Case("thrown away", ((8, 8), (8,)), 1))  # what every first call in a process pays
-    print("|", " | ".join(HEADER), "|")
-    print("|", " | ".join(["---"] + ["--:"] * (len(HEADER) - 1)), "|")
-    rows = []
-    for case in cases(options.quick):
-        rows.append(measure(case))
-        print("|", " | ".join(cells(rows[-1])), "|", flush=True)
+    print(table(HEADER, []), flush=True)
+    found = []
+    for row in rows(options.quick):
+        found.append(measured(row))
+        print("| " + " | ".join(cells(found[-1])) + " |", flush=True)
+    every = [f for f in found if "update_ in jit" in f]
+    header = ("parameters", *(f"{way}/Optax" for way in WAYS), "torch leaves/torch fused",
+              "update/not donated", "first in jit/Optax")  # fmt: skip
+    print("\n" + table(header, [way_cells(f) for f in every]))
     print("\nMeasured:", ", ".join(f"{name} {number}" for name, number in versions().items()))
     if options.json is not None:
-        report = {"versions": versions(), "rows": [asdict(row) for row in rows]}
+        report = {"versions": versions(), "rows": found}
         options.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    if options.plot is not None:
+        plot(options.plot, found)
 
 
 if __name__ == "__main__":

@@ -304,7 +304,7 @@ def _place_on_host(
     assert adapter is not None
     if write and adapter.may_write(x):
         result = adapter.write(x, value)
-        mine = adapter.identity(x)
+        mine = adapter.identity(x) if len(places) > 1 else None
         for i in places[1:]:
             # The same memory under another object stays that object.
             if adapter_of(type(leaves[i])) is not adapter or adapter.identity(leaves[i]) != mine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +25,19 @@ BITS = {
     if hasattr(torch, name)
 }
 
+# What `Tensor.numpy` gives as it is.
+PLAIN = {torch.float16, torch.float32, torch.float64, torch.complex64, torch.complex128}
+
+
+@functools.cache
+def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
+    """Return a dtype in NumPy's words; object where it has none."""
+    try:
+        found: np.dtype[Any] = np.dtype(getattr(jnp, str(dtype).removeprefix("torch.")))
+        return found
+    except (AttributeError, TypeError):
+        return np.dtype(object)
+
 
 class TorchAdapter:
     """torch's answers."""
@@ -42,12 +56,7 @@ class TorchAdapter:
 
     def dtype(self, x: Any) -> np.dtype[Any]:
         """Return the dtype in NumPy's words."""
-        name = str(x.dtype).removeprefix("torch.")
-        try:
-            found: np.dtype[Any] = np.dtype(getattr(jnp, name))
-            return found
-        except (AttributeError, TypeError):
-            return np.dtype(object)
+        return numpy_dtype(x.dtype)
 
     def identity(self, x: Any) -> Any:
         """Tensors that are the same elements of the same storage are one parameter."""
@@ -65,6 +74,8 @@ class TorchAdapter:
 
     def view(self, x: Any) -> Any:
         """Return the tensor's memory as a NumPy array, without a copy where torch allows it."""
+        if x.dtype in PLAIN and x.layout is torch.strided:
+            return x.numpy(force=True)
         x = x.detach().cpu().resolve_conj().resolve_neg()
         if x.layout is not torch.strided:
             x = x.to_dense()
@@ -85,7 +96,9 @@ class TorchAdapter:
 
     def may_write(self, x: Any) -> bool:
         """Expanded tensors share memory between elements; lazily conjugated ones hide it."""
-        shared = any(s == 0 and n > 1 for s, n in zip(x.stride(), x.shape, strict=True))
+        shared = not x.is_contiguous() and any(
+            s == 0 and n > 1 for s, n in zip(x.stride(), x.shape, strict=True)
+        )
         return not (shared or x.is_conj() or x.is_neg())
 
     def write(self, x: Any, value: np.ndarray[Any, Any]) -> Any:
