@@ -112,7 +112,7 @@ def test_integers_are_no_parameters_and_one_object_is_one_parameter(library: str
     assert values(w).tolist() == [0.75, 0.75]
 
 
-@DIFFERENTIATED
+@ALL
 def test_parameters_become_one_vector_and_derivatives_pass(library: str) -> None:
     from optimisers import ad
 
