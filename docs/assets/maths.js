@@ -3,6 +3,6 @@ document.addEventListener("DOMContentLoaded", () => {
   for (const place of document.querySelectorAll(".arithmatex")) {
     const displayed = place.tagName === "DIV";
     const formula = place.textContent.trim().replace(/^\\[([]/, "").replace(/\\[)\]]$/, "");
-    katex.render(formula, place, { displayMode: displayed, throwOnError: true });
+    katex.render(formula, place, { displayMode: displayed, throwOnError: false });
   }
 });
