@@ -9,12 +9,14 @@ import functools
 import os
 import re
 import shutil
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
@@ -22,6 +24,8 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
+
+import optimisers
 
 SITE = Path(os.environ["SITE"])
 FILES = sorted(file for file in SITE.rglob("*.html") if file.name != "404.html")
@@ -31,6 +35,7 @@ FLAGS = [
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--disable-dev-shm-usage", "--hide-scrollbars",
 ]  # fmt: skip
+SHOWN_WHOLE = ("errors", "race", "rules", "testing")
 UNREAD = ("code", "pre", "script", "style")
 # What a page is asked once it is there: formulas, images, width, and where its parts came from.
 LOOK = """
@@ -160,6 +165,20 @@ def test_what_pages_load_is_part_of_the_site() -> None:
         if urlsplit(link).scheme or link.startswith("//") or not target(file, link)[0].is_file()
     ]
     assert missing == []
+
+
+def test_the_api_describes_names_and_not_the_modules_that_hold_them() -> None:
+    # `optimisers.setup` is a function, and `optimisers/api/setup.py` the module around it.
+    found = {
+        anchor
+        for file in (SITE / "api").rglob("*.html")
+        for anchor in page(file).anchors
+        if anchor.startswith("optimisers.")
+    }
+    assert found & sys.modules.keys() <= {f"optimisers.{n}" for n in SHOWN_WHOLE}
+    for name, value in vars(optimisers).items():
+        if name in optimisers.__all__ and not isinstance(value, ModuleType):
+            assert found & {f"optimisers.{name}", f"{value.__module__}.{name}"}, name
 
 
 def test_no_formula_is_left_in_dollars() -> None:
