@@ -6,13 +6,13 @@ As a tree, with the built-in that each also is:
     ├── StructureError      (ValueError)  trees that do not fit: missing, extra, wrong container
     │   └── ShapeError                    an array whose shape differs from its parameter's
     ├── ArgumentError       (TypeError)   not a gradient, not a state, arguments swapped
-    ├── DtypeError          (TypeError)   a dtype that cannot be computed, or was narrowed on the way
-    ├── RuleError           (ValueError)  impossible hyper-parameter, unknown field, missing gradient
+    ├── DtypeError          (TypeError)   a dtype that cannot be computed, or was narrowed
+    ├── RuleError           (ValueError)  impossible number, unknown field, missing gradient
     ├── RuleTypeError       (TypeError)   a rule class that cannot work as written
     ├── StateError          (ValueError)  a state that is not this model's, deleted or vmapped
     ├── AliasError          (ValueError)  memory that would be written twice
     ├── NonFiniteError      (ValueError)  a number that is not finite where one was demanded
-    │   └── NonFiniteLossError              the loss of a batch, in `train`
+    │   └── NonFiniteLossError            the loss of a batch, in `train`
     ├── DeviceError         (ValueError)  an array on a device that JAX does not have
     └── MissingLibraryError (ImportError) an optional library is not installed
 
