@@ -45,8 +45,8 @@ class TensorFlowAdapter:
         """Return a copy: a variable's buffer may be written or exchanged at any time."""
         if not tf.executing_eagerly():
             raise ArgumentError(
-                "cannot read tensors inside tf.function, where they have no numbers; call update outside, with the "
-                "gradients that it returns"
+                "cannot read tensors inside tf.function, where they have no numbers; call update "
+                "outside, with the gradients that it returns"
             )
         return np.asarray(x.numpy())
 
