@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from optimisers import Adam, Momentum, adjust, adjust_, freeze, setup, thaw, update, update_
+from optimisers.api.general import prepared
 from optimisers.api.quick import quick_step
-from optimisers.api.update import prepared
 from optimisers.state.plan import located
 from optimisers.state.programs import given_to, program_for
 

@@ -17,8 +17,9 @@ from ..state.state import check_arrays, copied
 from ..tree import Path, flatten, outline, program, rebuild
 from . import inputs
 from .found import Ties, parameters
+from .general import prepared
 from .held import MISSING, located_gradients
-from .update import Tied, check_arguments, prepared
+from .update import Tied, check_arguments
 
 
 def total_gradients(state: State, model: Any, grads: Any, *, tied: Tied = "parts") -> Any:
