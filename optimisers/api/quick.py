@@ -51,8 +51,7 @@ def quick_step(
         return None
     carried, moved = [], list[Any]()
     for u, (begin, end) in enumerate(whole.cuts):
-        begins = begins_of(units[u].spec)
-        given = Given(tuple([gs[begin:end] for gs in grads]), None, None, (), begins)
+        given = Given(tuple([gs[begin:end] for gs in grads]), None, None)
         each, params = _called(box, u, xs[begin:end], given, owned[u], write)
         if isinstance(params[0], Tracer):
             return None  # somebody's jit is tracing, and the first program with it
@@ -69,8 +68,10 @@ def _called(box: Box, u: int, xs: Any, given: Given, own: bool, write: bool) -> 
     unit = box.layout.units[u]
     spec, (hyper, carried) = unit.spec, opened(unit, box.arrays[u])
     if _is_one_device():
+        begins = begins_of(spec) if spec.packed else ()
+        program = program_for("step", spec, False, own, write)
         try:
-            return program_for("step", spec, False, own, write)(hyper, carried, xs, given)
+            return program(hyper, carried, xs, given._replace(begins=begins))
         except (ValueError, jax.errors.JaxRuntimeError):
             pass
     codes = box.layout.codes[u]

@@ -77,17 +77,23 @@ class Work:
 
 def given_to(job: Job) -> Given:
     """Return what a program is given: what the step is, and where parameters begin in a pack."""
-    begins = () if job.in_rows else begins_of(job.spec)
-    return job.answered._replace(begins=begins)
+    if job.in_rows or not job.spec.packed:
+        return job.answered
+    x = job.xs[0]
+    home = x.sharding if isinstance(x, jax.Array) and x.committed else None
+    return job.answered._replace(begins=begins_of(job.spec, home))
 
 
 @functools.lru_cache(maxsize=4096)
-def begins_of(spec: Spec) -> tuple[Any, ...]:
-    """Return where parameters of a pack begin, as the arguments of its programs."""
-    if not spec.packed:
+def begins_of(spec: Spec, home: Any = None) -> tuple[Any, ...]:
+    """Return where parameters of a pack begin, as arguments of its programs that are at home there.
+
+    None over several devices, where an argument for each of them costs more than it saves.
+    """
+    if not isinstance(home, jax.sharding.SingleDeviceSharding | None):
         return ()
     with jax.ensure_compile_time_eval():
-        return tuple(jnp.asarray(row) for row in spec.first[::NEAR])
+        return tuple(jax.device_put(jnp.asarray(row), home) for row in spec.first[::NEAR])
 
 
 def flagged(given: Given) -> Given:
