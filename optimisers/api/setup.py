@@ -6,12 +6,11 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
-from jax.core import Tracer
 
 from ..arrays import describe
 from ..arrays.ops import copied, is_traced_type
+from ..arrays.sharding import place_of
 from ..errors import OptimiserWarning
 from ..rules.fields import same_kind, template_of
 from ..rules.rule import Rule
@@ -136,18 +135,9 @@ def _placed(found: Sequence[Found]) -> list[Place]:
     numbers: dict[Any, int] = {}
     places = []
     for f in found:
-        where, sharded = _where(f.x)
+        where, sharded = place_of(f.x)
         places.append(Place(numbers.setdefault(where, len(numbers)), sharded))
     return places
-
-
-def _where(x: Any) -> tuple[Any, bool]:
-    if not isinstance(x, jax.Array) or isinstance(x, Tracer):
-        return None, False
-    sharding: Any = x.sharding
-    if len(sharding.device_set) == 1:
-        return next(iter(sharding.device_set)).id, False
-    return sharding, not sharding.is_fully_replicated
 
 
 def _skeleton(places: Outline, leaves: Sequence[Any]) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..arrays.numbers import is_wide, precision, scalar_dtype, x64_enabled
 from ..arrays.ops import concretely, cpu, on_cpu
+from ..arrays.sharding import alike
 from ..errors import DtypeError
 from ..rules.fields import Template, narrowed, numbers_of, template_of
 from ..rules.rule import Rule
@@ -134,7 +135,7 @@ def first_arrays(unit: Unit, hypers: list[Any], xs: Sequence[Any], traced: bool)
     spec = unit.spec
     hyper = hypers[0] if spec.packed else tuple(hypers)
     if traced:
-        carried = init_unit(spec, hyper, xs)
+        carried = _cut_in_program(unit, xs, init_unit(spec, hyper, xs))
     else:
         with precision(spec.wide):
             carried = concretely(_init(spec, _cut_like(unit, xs)), hyper, xs)
@@ -158,10 +159,21 @@ def _cut_like(unit: Unit, xs: Sequence[Any]) -> Carried | None:
     return Carried(tuple((None,) * len(spec.form.tables) for _ in xs), tuple(moments))
 
 
+def _cut_in_program(unit: Unit, xs: Sequence[Any], carried: Carried) -> Carried:
+    """Have the compiler put the state of parameters that may be sharded beside them."""
+    if not unit.place.sharded:
+        return carried
+    moments = tuple(
+        tuple(alike(x, m) if m.shape == x.shape else m for m in arrays)
+        for x, arrays in zip(xs, carried.moments, strict=True)
+    )
+    return carried._replace(moments=moments)
+
+
 @functools.lru_cache(maxsize=1024)
 def _init(spec: Spec, where: Carried | None) -> Any:
-    init = functools.partial(init_unit, spec)
-    return jax.jit(init) if where is None else jax.jit(init, out_shardings=where)
+    # Arrays whose values do not matter still say where the program runs.
+    return jax.jit(functools.partial(init_unit, spec), out_shardings=where, keep_unused=True)
 
 
 def stored(unit: Unit, arrays: list[Any], traced: bool) -> list[Any]:

@@ -12,6 +12,7 @@ import numpy as np
 from ..arrays import describe
 from ..arrays.numbers import compute_dtype, precision
 from ..arrays.ops import is_traced_type
+from ..arrays.sharding import beside, whole
 from ..errors import RuleError
 from ..rules.fields import rebuild, template_of
 from ..rules.pick import with_whole_numbers
@@ -100,7 +101,7 @@ def state_at(unit: Unit, arrays: list[Any], k: int) -> Any:
     def own(a: Any) -> Any:
         if not isinstance(a, np.ndarray | np.generic):
             return a
-        return jax.device_put(np.array(a), held[-1].sharding) if held else np.array(a)
+        return jax.device_put(np.array(a), whole(held[-1].sharding)) if held else np.array(a)
 
     with precision(unit.spec.wide):
         return jax.tree.map(own, carried_at(unit, arrays, k)[1])
@@ -111,14 +112,14 @@ def taken(unit: Unit, arrays: list[Any], k: int) -> Kept:
     return Kept(rule_at(unit, arrays, k), *carried_at(unit, arrays, k))
 
 
-def put(unit: Unit, codes: Sequence[str], kept: Sequence[Kept], like: Any = None) -> list[Any]:
+def put(unit: Unit, codes: Sequence[str], kept: Sequence[Kept], homes: Sequence[Any]) -> list[Any]:
     """Return the arrays of a unit of these parameters.
 
     Args:
         unit: whose.
         codes: where the parameters are, for errors.
         kept: one for each parameter.
-        like: an array that lives where those of a pack should; None for JAX's default.
+        homes: the sharding of each parameter, as far as it is known; None for JAX's default.
 
     Raises:
         RuleError: the state of a parameter is not one of its rule.
@@ -138,14 +139,17 @@ def put(unit: Unit, codes: Sequence[str], kept: Sequence[Kept], like: Any = None
         ]
         moments = [[row[i] for i, s in enumerate(form.slots) if s.table is None] for row in rows]
         if unit.spec.packed:
-            whole = pack if traced else host_rows.pack
+            in_rows = pack if traced else host_rows.pack
             columns = list(map(lib.stack, zip(*tables, strict=True)))
-            joined = [whole(unit.spec, column) for column in zip(*moments, strict=True)]
-            if not traced and isinstance(like, jax.Array):
-                joined = [jax.device_put(m, like.sharding) for m in joined]
-            flat = [*columns, *joined]
+            joined = [in_rows(unit.spec, column) for column in zip(*moments, strict=True)]
+            flat = [*columns, *(beside(m, homes[0]) for m in joined)]
         else:
-            flat = [a for parts in (tables, moments) for part in parts for a in part]
+            placed = [
+                beside(m, home if np.shape(m) == shape else None)
+                for part, home, shape in zip(moments, homes, unit.spec.shapes, strict=True)
+                for m in part
+            ]
+            flat = [*(table for row in tables for table in row), *placed]
     return stored(unit, [*hypers, *flat], traced)
 
 
@@ -199,8 +203,8 @@ def relaid(
             for i in unit.params
         ]
         codes = [layout.params[i].codes[0] for i in unit.params]
-        u, _ = at[unit.params[0]]
-        new.append(put(unit, codes, kept, _moment(old[u], arrays[u])))
+        homes = [_home(old[u], arrays[u], k) for u, k in (at[i] for i in unit.params)]
+        new.append(put(unit, codes, kept, homes))
     return interned(layout.params, units, layout.untrained, layout.skeleton), new
 
 
@@ -217,12 +221,16 @@ def _regrouped(layout: Layout, changes: Mapping[int, Kept]) -> tuple[Unit, ...]:
     )
 
 
-def _moment(unit: Unit, arrays: list[Any]) -> Any:
-    """Return an array of the unit that lives where its parameters do."""
-    carried = opened(unit, arrays)[1]
-    found = [a for a in jax.tree.leaves(carried.moments) if isinstance(a, jax.Array)]
-    placed = [a for a in found if not is_traced_type(type(a)) and a.committed]
-    return placed[0] if placed else None
+def _home(unit: Unit, arrays: list[Any], k: int) -> Any:
+    """Return the sharding of parameter `k`, which is that of its moments; None if it has none."""
+    spec, moments = unit.spec, opened(unit, arrays)[1].moments
+    for a in moments if spec.packed else moments[k]:
+        if isinstance(a, jax.Array) and not is_traced_type(type(a)) and a.committed:
+            if spec.packed:
+                return whole(a.sharding)
+            if a.shape == spec.shapes[k]:
+                return a.sharding
+    return None
 
 
 def fresh(rule: Rule, dtype: str, shape: tuple[int, ...]) -> Any:
