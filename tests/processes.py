@@ -50,7 +50,7 @@ def trained() -> dict[str, Any]:
             jax.make_array_from_process_local_data(cut, a[mine])
             for a in (x.astype("f") / 16, y.astype("i"))
         )
-        state, model = update_(state, model, gradient(model, *batch))
+        state, model = jax.block_until_ready(update_(state, model, gradient(model, *batch)))
     return {f"{a}/{b}": np.asarray(x) for a, part in model.items() for b, x in part.items()}
 
 
