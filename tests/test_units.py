@@ -103,6 +103,23 @@ def test_the_quick_way_and_the_general_one_give_the_same_numbers(
     jax.tree.map(np.testing.assert_array_equal, state, other)
 
 
+@pytest.mark.parametrize("shape", [(3,), (200, 200)], ids=["pack", "bundle"])
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_state_that_nobody_shares_gives_its_memory(shape: Any, shared: bool) -> None:
+    def pointers(state: Any) -> set[int]:
+        return {a.unsafe_buffer_pointer() for a in jax.tree.leaves(state)}
+
+    model = {"w": jnp.ones(shape) * 1}
+    state = setup(Adam(), model)
+    for _ in range(3):  # the general way, then the quick one
+        before = pointers(state)
+        held = jax.tree.leaves(state) if shared else []
+        state, model = update_(state, model, {"w": jnp.ones(shape)})
+        new = len(pointers(state) - before)
+        assert new == (len(held) - 1 if shared else 0)  # the table of numbers stays in any case
+        assert not any(a.is_deleted() for a in held)
+
+
 @LIBRARIES
 def test_random_gaps_compile_nothing(lib: Any) -> None:
     rng = np.random.default_rng(0)

@@ -254,6 +254,7 @@ def is_owned(arrays: list[Any], begin: int) -> bool:
     return max(map(sys.getrefcount, arrays[begin:]), default=0) <= _ALONE
 
 
-_ALONE = max(map(sys.getrefcount, [object()][0:]))
+_SAMPLE = [object()]
+_ALONE = max(map(sys.getrefcount, _SAMPLE[0:]))  # in a list and its slice
 if not getattr(sys, "_is_gil_enabled", lambda: True)():
     _ALONE = -1  # without the lock, counts are estimates: give nothing away
