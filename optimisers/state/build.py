@@ -22,7 +22,7 @@ from .kernel import Carried, init_unit
 from .layout import Param, Place, Unit
 from .spec import Spec, form_of, spec_of, struct_of
 
-SMALL = 128 * 128
+SMALL = 80 * 80  # elements; copying more into a pack costs more than a result of its own
 PACK_SIZES = range(24, 101)
 BUNDLE, LITTLE_BUNDLE = 16, 64
 BIG_BUNDLE = 2**25  # elements: a program that needs much memory at once gains nothing from company
