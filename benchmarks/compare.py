@@ -47,8 +47,9 @@ def rows(quick: bool) -> Iterator[Row]:
         return
     few = ("update_", *PEERS)
     for model, rounds in (("1 small", 500), ("6 small", 500), ("50 small", 200), ("150 small", 100),
-                          ("1000 small", 30), ("3000 small", 12)):  # fmt: skip
+                          ("1000 small", 30)):  # fmt: skip
         yield Row(model, "Adam", rounds, ALL)
+    yield Row("3000 small", "Adam", 12, few)  # Optax compiles it for a minute
     for model, rounds in (("150 different", 100), ("150 of 128x128", 30), ("150 of 256x256", 15),
                           ("ResNet-50", 10), ("GPT-2 small", 5)):  # fmt: skip
         yield Row(model, "Adam", rounds, few)
@@ -82,7 +83,7 @@ def cell(value: float | None, scale: float = 1.0, digits: int = 2) -> str:
 
 
 HEADER = (
-    "parameters", "rule", "step: ours, ms", "Optax", "torch fused", "ours/Optax", "ours/torch",
+    "parameters", "step: ours, ms", "Optax", "torch fused", "ours/Optax", "ours/torch",
     "setup: ours, s", "first: ours, s", "Optax", "programs: ours", "extra memory",
 )  # fmt: skip
 
@@ -92,7 +93,7 @@ def cells(found: Found) -> list[str]:
     mine, optax, torch = (found.get(name, {}) for name in ("update_", *PEERS))
     memory = mine["memory"]
     return [
-        found["model"], found["rule"],
+        found["model"] if found["rule"] == "Adam" else f"{found['model']}, {found['rule']}",
         *(cell(each.get("step"), 1e3, 3) for each in (mine, optax, torch)),
         cell(ratio(found, "update_", "Optax")), cell(ratio(found, "update_", "torch fused")),
         cell(mine["setup"]), cell(mine["first"]), cell(optax["first"]), str(mine["programs"]),
