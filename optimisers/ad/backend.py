@@ -76,7 +76,7 @@ class Backend:
             `((value, aux), gradients)`: for each array its gradient, None where there is none;
             complex ones as descent directions (df/dx + i df/dy).
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} defines no differentiate(f, arrays)")
 
     def value_and_gradient(
         self, f: Any, model: Any, *data: Any, has_aux: bool = False, state: State | None = None

@@ -172,7 +172,7 @@ def _like(x: Any, kind: Kind, names: NameTuple, parts: list[Any]) -> Any:
     """Return a container like `x`; a dict, if its class does not take None."""
     try:
         return kind.build(x, names, parts)
-    except Exception:
+    except Exception:  # whatever a constructor raises that finds None where an array should be
         if all(part is not None for part in parts):
             raise
         return dict(zip(names, parts, strict=True))

@@ -104,8 +104,12 @@ def _open_items(x: Any) -> Level:
     return Level(list(x.values()), tuple(x))
 
 
+def _build_dict(x: Any, names: NameTuple, children: list[Any]) -> dict[Any, Any]:
+    return {**x, **dict(zip(names, children, strict=True))}
+
+
 LIST = Kind(as_sequence, keyed, lambda x, names, children: list(children), _write)
-DICT = Kind(_open_items, keyed, lambda x, names, children: {**x, **dict(zip(names, children, strict=True))}, _write)  # fmt: skip  # noqa: E501
+DICT = Kind(_open_items, keyed, _build_dict, _write)
 TUPLE = Kind(as_sequence, keyed, lambda x, names, children: tuple(children))
 WRAPPERS = {"ListWrapper": LIST, "_DictWrapper": DICT, "_TupleWrapper": TUPLE}
 
