@@ -22,8 +22,9 @@ ROOT = Path(__file__).parents[1]
 
 
 def started(module: str, *args: str, devices: int) -> subprocess.Popen[str]:
-    env = {
-        **os.environ,
+    # The options of the run around it, such as two workers, are not for the run on a page.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    env |= {
         "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
         "JAX_PLATFORMS": "cpu",
