@@ -57,6 +57,15 @@ def test_values_gradients_and_aux_come_in_two_shapes() -> None:
     )[0] == (5.0, None)  # fmt: skip
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_what_is_returned_beside_is_an_array_of_numpy_or_jax_and_its_own(dtype: Any) -> None:
+    model = {"w": np.ones(2, dtype)}
+    (_, aux), _ = ad.value_and_gradient(lambda m: (squares(m, 0), m["w"]), model, has_aux=True)
+    assert type(aux) is np.ndarray if dtype is np.float64 else isinstance(aux, jax.Array)
+    model["w"][:] = 3
+    np.testing.assert_array_equal(aux, [1.0, 1.0])
+
+
 def test_a_model_may_be_one_array() -> None:
     np.testing.assert_array_equal(ad.gradient(lambda w: (w**2).sum(), np.array([3.0])), [6.0])
 
@@ -142,7 +151,9 @@ def test_a_loss_that_is_not_one_number_is_refused(
 
 def test_bad_arguments_get_one_sentence() -> None:
     w = np.ones(2)
-    with pytest.raises(ArgumentError, match=r"ad must be a backend such as AutoJAX\(\), got 'jax'"):
+    with pytest.raises(
+        ArgumentError, match=r"ad must be .* AutoJAX\(\), got 'jax'; use Auto\w+, .* or"
+    ):
         ad.gradient(np.sum, w, ad="jax")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match=r"make a backend of it: AutoJAX\(\)"):
         ad.gradient(np.sum, w, ad=ad.AutoJAX)  # type: ignore[arg-type]
@@ -154,6 +165,8 @@ def test_bad_arguments_get_one_sentence() -> None:
         ad.gradient(np.sum, {"n": 3}, ad=ad.AutoJAX())
     with pytest.raises(ArgumentError, match=r"must return \(value, aux\), got tuple of 3"):
         ad.value_and_gradient(lambda w: (1.0, 2, 3), w, has_aux=True)
+    with pytest.raises(ArgumentError, match=r"must return \(value, aux\), got float64\[\]"):
+        ad.value_and_gradient(lambda w: w.sum(), w, has_aux=True)
 
 
 def test_numbers_of_python_and_numpy_are_constant_losses() -> None:

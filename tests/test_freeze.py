@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from typing import Any
 
 import jax
@@ -159,6 +160,13 @@ def test_partition_and_combine_are_inverse() -> None:
     assert all(a is b for a, b in zip(jax.tree.leaves(again), jax.tree.leaves(model), strict=True))
     assert again is not model
     assert again["list"] is not model["list"]
+
+
+def test_parts_are_combined_by_name_and_not_by_position() -> None:
+    rest = OrderedDict(b=None, a={"w": 2.0})
+    assert combine(OrderedDict(a={"w": None}, b=1.0), rest) == OrderedDict(a={"w": 2.0}, b=1.0)
+    with pytest.raises(StructureError, match=r'not parts of one model: only one has model\["c"\]'):
+        combine({"a": 1.0}, {"a": None, "c": 2.0})
 
 
 def test_an_ad_library_differentiates_only_what_is_trained() -> None:

@@ -80,6 +80,24 @@ def test_it_stands_where_transformations_stand(around: Any) -> None:
     close(after(ours, PARAMS, GRADS, GRADS, jit=True), after(theirs, PARAMS, GRADS, GRADS))
 
 
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda tx: optax.apply_if_finite(tx, 3),
+        lambda tx: optax.conditionally_transform(tx, lambda step: step < 5),
+        lambda tx: optax.conditionally_mask(tx, lambda step: step < 5),
+    ],
+)
+def test_gradients_of_16_bits_are_widened_for_what_chooses_between_them_and_updates(
+    around: Any,
+) -> None:
+    narrow = jax.tree.map(lambda x: x.astype(jnp.bfloat16), PARAMS)
+    tx = around(to_optax(Adam(0.1)))
+    with pytest.raises(TypeError, match="cond branches must have equal output types"):
+        after(tx, narrow, jax.tree.map(lambda g: g.astype(jnp.bfloat16), GRADS))
+    close(after(tx, narrow, GRADS), after(to_optax(Adam(0.1)), narrow, GRADS))
+
+
 def test_it_is_carried_through_a_scan() -> None:
     tx = to_optax(Adam(0.1))
 

@@ -284,18 +284,23 @@ def test_ctrl_c_returns_what_was_reached(where: str) -> None:
     assert optimisers.get_path(state, "w/steps") == 3
 
 
-def test_ctrl_c_waits_for_a_step_that_is_being_written(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "reached"), [("owned", 0), ("update_", 1)])
+def test_ctrl_c_waits_for_what_is_being_written(
+    monkeypatch: pytest.MonkeyPatch, name: str, reached: int
+) -> None:
     from optimisers.training import loop
 
-    def slow(state: Any, model: Any, grads: Any) -> Any:
-        signal.raise_signal(signal.SIGINT)
-        return optimisers.update_(state, model, grads)
+    whole = getattr(loop, name)
 
-    monkeypatch.setattr(loop, "update_", slow)
+    def slow(*arguments: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return whole(*arguments)
+
+    monkeypatch.setattr(loop, name, slow)
     model = fresh(np.array)
     state, new = train(loss, model, [(X, Y)] * 5, setup(Descent(0.1), model))
-    np.testing.assert_allclose(new["w"], by_hand(1)[1], rtol=1e-5)
-    assert optimisers.get_path(state, "w/steps") == 1
+    np.testing.assert_allclose(new["w"], by_hand(reached)[1], rtol=1e-5)
+    assert optimisers.get_path(state, "w/steps") == reached
 
 
 def test_it_trains_in_a_thread() -> None:

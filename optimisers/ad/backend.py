@@ -190,4 +190,6 @@ def checked(out: Any, has_aux: bool) -> tuple[Any, Any]:
 
 
 def _shown(x: Any) -> str:
+    if adapter_of(type(x)) is not None:
+        return describe(x)
     return f"tuple of {len(x)}" if isinstance(x, tuple) else type(x).__name__

@@ -27,7 +27,7 @@ def backend_of(ad: Any, model: Any) -> Backend:
         return ad
     if ad is not None:
         hint = f": {ad.__name__}()" if isinstance(ad, type) and issubclass(ad, Backend) else ""
-        made = "make a backend of it" if hint else f"use one of {_names(BACKENDS)}"
+        made = "make a backend of it" if hint else f"use {_names(BACKENDS, 'or')}"
         raise ArgumentError(f"ad must be a backend such as AutoJAX(), got {ad!r}; {made}{hint}")
     containers, arrays = _classes(model)
     numpy = {kind for kind in arrays if issubclass(kind, np.ndarray)}
@@ -61,5 +61,6 @@ def _known(kinds: Iterable[type]) -> list[type[Backend]]:
     return [backend for backend in BACKENDS if any(map(backend.knows, kinds))]
 
 
-def _names(backends: Iterable[type[Backend]]) -> str:
-    return " and ".join(sorted({backend.__name__ for backend in backends}))
+def _names(backends: Iterable[type[Backend]], word: str = "and") -> str:
+    *most, last = sorted({backend.__name__ for backend in backends})
+    return f"{', '.join(most)} {word} {last}" if most else last

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from ..arrays import adapter_of
 from ..arrays.numbers import is_complex, is_wide, precision
@@ -47,9 +49,11 @@ class AutoJAX(Backend):
 
     def differentiate(self, f: Differentiable, arrays: Arrays) -> tuple[tuple[Any, Any], Arrays]:
         """Ask JAX, in 64 bits where a parameter has them."""
-        xs = list(map(native, arrays))
-        wide = any(is_wide(x.dtype) for x in xs)
+        views = list(map(native, arrays))
+        wide = any(is_wide(x.dtype) for x in views)
         with precision(wide), explained(arrays):
+            # JAX hands out NumPy's as a class of its own, of the caller's memory.
+            xs = [jnp.array(x) if isinstance(x, np.ndarray) else x for x in views]
             out, grads = self.descent(f, xs)
         return home(out, grads, arrays, wide, copied)
 

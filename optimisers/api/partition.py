@@ -72,15 +72,19 @@ def combine(trained: Any, rest: Any) -> Any:
     """
     (mine, _), (others, _) = flatten(trained, "trained"), flatten(rest, "rest")
     places, elsewhere = outline(trained), outline(rest)
-    if places.paths != elsewhere.paths:
-        strange = set(places.paths) ^ set(elsewhere.paths)
-        known = {**dict(zip(elsewhere.paths, elsewhere.codes, strict=True)),
-                 **dict(zip(places.paths, places.codes, strict=True))}  # fmt: skip
-        code = known[next(iter(strange))] if strange else "some place"
+    known = dict(zip(elsewhere.paths, elsewhere.codes, strict=True))
+    known.update(zip(places.paths, places.codes, strict=True))
+    # By name, as JAX gives modules of NNX their attributes back in another order.
+    other = dict(zip(elsewhere.paths, others, strict=True))
+    strange = set(places.paths) ^ other.keys()
+    if strange:
         raise StructureError(
-            f"cannot combine two trees that are not parts of one model: only one has {code}"
+            "cannot combine two trees that are not parts of one model: only one has "
+            f"{known[strange.pop()]}"
         )
-    merged = list(map(_either, mine, others, places.codes))
+    merged = [
+        _either(x, other[path], known[path]) for x, path in zip(mine, places.paths, strict=True)
+    ]
     return rebuild(trained, program(places.nodes, range(len(mine))), merged, False)
 
 

@@ -74,9 +74,10 @@ def train(
     """
     _check_arguments(loss, model, data, state, callback)
     backend = backend_of(ad, model)
-    state, model = copy.deepcopy(state), owned(model, backend)
-    gradient, keep = backend.compiled(loss), backend.watch(model)
     with Interrupts() as interrupts, suppress(KeyboardInterrupt), Bar(data, progress) as bar:
+        with interrupts.held():
+            state, model = copy.deepcopy(state), owned(model, backend)
+        gradient, keep = backend.compiled(loss), backend.watch(model)
         for count, batch in enumerate(bar, start=1):
             undo = keep()
             try:
@@ -89,7 +90,8 @@ def train(
                 error.state, error.model = state, model
                 raise
             finally:
-                undo()
+                with interrupts.held():
+                    undo()
             bar.show(number)
             if callback is not None:
                 callback(count, number, state, model)
