@@ -12,7 +12,7 @@ from optimisers import Descent, ad, setup, train
 from optimisers.ad import Backend
 from optimisers.errors import ArgumentError, NonFiniteLossError, ShapeError
 
-from .library import NEST, Case, values
+from .library import Case, values
 from .problem import RULE, STEPS, data, first_gradients, numbers, trained
 
 pytestmark = pytest.mark.peers
@@ -26,7 +26,7 @@ class Library:
         self.cases = importlib.import_module(f".libraries.{name}_", __package__)
         self.backend: Backend = getattr(ad, backend)()
         self.make, self.loss = self.cases.nest, self.cases.nest_loss
-        self.case = Case(self.make, lambda *_: (), NEST)
+        self.case = Case(self.make, lambda *_: (), self.loss)
 
 
 @pytest.fixture(params=[pytest.param(b, id=b[0], marks=pytest.mark.needs(b[0])) for b in BACKENDS])

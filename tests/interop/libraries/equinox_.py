@@ -8,7 +8,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 
-from ..library import NEST, Case
+from ..library import Case
 from ..problem import Numbers, loss
 from .jax_ import wide
 
@@ -46,15 +46,15 @@ def net_loss(m: Any, x: Any, y: Any) -> Any:
     return loss(m.enc.act, jnp.mean, wide, m.enc.w, m.enc.b, m.dec.w, m.dec.narrow, x, y)
 
 
-def filter_grad(state: Any, model: Any, x: Any, y: Any) -> tuple[Any, ...]:
-    return (eqx.filter_grad(net_loss)(model, x, y),)
+def filter_grad(f: Any, model: Any, x: Any, y: Any) -> tuple[Any, ...]:
+    return (eqx.filter_grad(f)(model, x, y),)
 
 
-def filter_value_and_grad(state: Any, model: Any, x: Any, y: Any) -> tuple[Any, ...]:
-    return (eqx.filter_value_and_grad(net_loss)(model, x, y)[1],)
+def filter_value_and_grad(f: Any, model: Any, x: Any, y: Any) -> tuple[Any, ...]:
+    return (eqx.filter_value_and_grad(f)(model, x, y)[1],)
 
 
 CASES = {
-    "filter_grad": Case(make, filter_grad, NEST),
-    "filter_value_and_grad": Case(make, filter_value_and_grad, NEST),
+    "filter_grad": Case(make, filter_grad, net_loss),
+    "filter_value_and_grad": Case(make, filter_value_and_grad, net_loss),
 }

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from flax import nnx
 from flax.core import freeze
 
-from ..library import NEST, Case
+from ..library import Case
 from ..problem import SHAPES, Numbers, data, loss
-from .jax_ import wide
+from .jax_ import grad, wide
 
 
 class Encoder(nnx.Module):
@@ -44,11 +44,10 @@ def make(p: Numbers) -> Any:
 
 
 def make_plain(p: Numbers) -> Any:
-    """Return a model without what a tree cannot have: one variable at two places, integers."""
+    """Return a model without what a tree cannot have: one variable at two places."""
     a = {name: nnx.Param(jnp.asarray(x)) for name, x in p.items()}
     again = nnx.Param(a["w"].get_value())
     enc = Encoder(a["w"], a["b"])
-    del enc.count
     return Net(enc, Decoder(again, a["narrow"]), Spare(a["unused"]))
 
 
@@ -58,39 +57,39 @@ def net_loss(m: Any, x: Any, y: Any) -> Any:
     )
 
 
-def graph(state: Any, model: Any, x: Any, y: Any) -> tuple[Any, ...]:
-    return (nnx.grad(net_loss)(model, x, y),)
+def graph(f: Any, model: Any, x: Any, y: Any) -> tuple[Any, ...]:
+    return (nnx.grad(f)(model, x, y),)
 
 
-def tree(state: Any, model: Any, x: Any, y: Any) -> tuple[Any, ...]:
-    return (nnx.grad(net_loss, graph=False)(model, x, y),)
+def tree(f: Any, model: Any, x: Any, y: Any) -> tuple[Any, ...]:
+    return (nnx.grad(f, graph=False)(model, x, y),)
 
 
 class Linen(flax.linen.Module):
-    """Its parameters are one dict; what is used twice is in it once."""
+    """Its parameters are one dict; what is used twice is in it once, and functions cannot be."""
 
     @flax.linen.compact
     def __call__(self, x: Any, y: Any) -> Any:
         zeros = flax.linen.initializers.zeros
         p = {name: self.param(name, zeros, shape) for name, shape in SHAPES.items()}
+        self.param("count", lambda key: jnp.arange(3))
         return loss(jnp.tanh, jnp.mean, wide, p["w"], p["b"], p["w"], p["narrow"], x, y)
 
 
 def linen(p: Numbers) -> Any:
     names = Linen().init(jax.random.key(0), *data())["params"]
-    return {name: jnp.asarray(p[name]) for name in names}
+    return {name: jnp.asarray(p.get(name, x)) for name, x in names.items()}
 
 
-def linen_gradients(state: Any, model: Any, x: Any, y: Any) -> tuple[Any, ...]:
-    return (jax.grad(lambda p: Linen().apply({"params": p}, x, y))(model),)
+def linen_loss(p: Any, x: Any, y: Any) -> Any:
+    return Linen().apply({"params": p}, x, y)
 
 
 FLAT = {name: (name,) for name in SHAPES}
+COUNT = {"count": ("count",)}
 CASES = {
-    "nnx graph": Case(make, graph, NEST),
-    "nnx tree": Case(make_plain, tree, NEST, extras="functions only"),
-    "linen dict": Case(linen, linen_gradients, FLAT, extras="none in it"),
-    "linen FrozenDict": Case(
-        lambda p: freeze(linen(p)), linen_gradients, FLAT, extras="none in it"
-    ),
+    "nnx graph": Case(make, graph, net_loss),
+    "nnx tree": Case(make_plain, tree, net_loss),
+    "linen dict": Case(linen, grad, linen_loss, FLAT, COUNT),
+    "linen FrozenDict": Case(lambda p: freeze(linen(p)), grad, linen_loss, FLAT, COUNT),
 }

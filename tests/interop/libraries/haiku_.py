@@ -10,12 +10,13 @@ import jax.numpy as jnp
 
 from ..library import Case
 from ..problem import SHAPES, Numbers, data, loss
-from .jax_ import wide
+from .jax_ import grad, wide
 
 
 class Net(hk.Module):
     def __call__(self, x: Any, y: Any) -> Any:
         p = {name: hk.get_parameter(name, shape, init=jnp.zeros) for name, shape in SHAPES.items()}
+        hk.get_parameter("count", (3,), jnp.int32, init=lambda shape, dtype: jnp.arange(3))
         return loss(jnp.tanh, jnp.mean, wide, p["w"], p["b"], p["w"], p["narrow"], x, y)
 
 
@@ -23,12 +24,9 @@ NET = hk.without_apply_rng(hk.transform(lambda x, y: Net("net")(x, y)))
 
 
 def make(p: Numbers) -> Any:
-    names = NET.init(jax.random.key(0), *data())
-    return {"net": {name: jnp.asarray(p[name]) for name in names["net"]}}
+    names = NET.init(jax.random.key(0), *data())["net"]
+    return {"net": {name: jnp.asarray(p.get(name, x)) for name, x in names.items()}}
 
 
-def gradients(state: Any, model: Any, x: Any, y: Any) -> tuple[Any, ...]:
-    return (jax.grad(NET.apply)(model, x, y),)
-
-
-CASES = {"transform": Case(make, gradients, {n: ("net", n) for n in SHAPES}, extras="none in it")}
+PLACES = {name: ("net", name) for name in SHAPES}
+CASES = {"transform": Case(make, grad, NET.apply, PLACES, {"count": ("net", "count")})}

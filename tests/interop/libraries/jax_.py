@@ -9,9 +9,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from optimisers import combine, partition
-
-from ..library import NEST, Case
+from ..library import Case
 from ..problem import Numbers, loss
 
 
@@ -34,19 +32,14 @@ def nest_loss(m: Any, x: Any, y: Any) -> Any:
     return loss(enc["act"], jnp.mean, wide, enc["w"], enc["b"], dec["w"], dec["narrow"], x, y)
 
 
-def through_partition(f: Any) -> Any:
-    """Return gradients of the trained half, with None for the rest."""
-
-    def gradients(state: Any, model: Any, x: Any, y: Any) -> tuple[Any, ...]:
-        trained, rest = partition(state, model)
-        return (jax.grad(lambda t: f(combine(t, rest), x, y))(trained),)
-
-    return gradients
+def grad(f: Any, tree: Any, x: Any, y: Any) -> tuple[Any, ...]:
+    return (jax.grad(f)(tree, x, y),)
 
 
 class Encoder(NamedTuple):
     w: Any
     b: Any
+    count: Any
 
 
 @jax.tree_util.register_dataclass
@@ -54,6 +47,7 @@ class Encoder(NamedTuple):
 class Decoder:
     w: Any
     narrow: Any
+    act: Any
 
 
 @flax.struct.dataclass
@@ -64,21 +58,21 @@ class Spare:
 
 def registered(p: Numbers) -> Any:
     a = {name: jnp.asarray(x) for name, x in p.items()}
-    return [(Encoder(a["w"], a["b"]), Decoder(a["w"], a["narrow"])), Spare(a["unused"])]
+    enc, dec = Encoder(a["w"], a["b"], jnp.arange(3)), Decoder(a["w"], a["narrow"], jnp.tanh)
+    return [(enc, dec), Spare(a["unused"])]
 
 
 def registered_loss(m: Any, x: Any, y: Any) -> Any:
     (enc, dec), _ = m
-    return loss(jnp.tanh, jnp.mean, wide, enc.w, enc.b, dec.w, dec.narrow, x, y)
+    return loss(dec.act, jnp.mean, wide, enc.w, enc.b, dec.w, dec.narrow, x, y)
 
 
 CASES = {
-    "dicts": Case(nest, through_partition(nest_loss), NEST, extras="through `partition`"),
+    "dicts": Case(nest, grad, nest_loss),
     "registered": Case(
-        registered,
-        lambda state, model, x, y: (jax.grad(registered_loss)(model, x, y),),
+        registered, grad, registered_loss,
         {"w": (0, 0, "w"), "b": (0, 0, "b"), "again": (0, 1, "w"), "narrow": (0, 1, "narrow"),
          "unused": (1, "w")},
-        extras="none in it",
+        {"count": (0, 0, "count"), "act": (0, 1, "act")},
     ),
 }  # fmt: skip

@@ -22,19 +22,21 @@ class Net(pz.nn.Layer):
     again: Any
     narrow: Any
     unused: Any
+    count: Any
+    act: Any
 
     def __call__(self, argument: Any, **side: Any) -> Any:
         named = [p.value for p in (self.w, self.b, self.again, self.narrow)]
         arrays = [x.untag(*x.named_shape).unwrap() for x in named]
-        return loss(jnp.tanh, jnp.mean, wide, *arrays, *argument)
+        return loss(self.act, jnp.mean, wide, *arrays, *argument)
 
 
 def net(p: Numbers) -> Any:
     a = {}
-    for name, x in p.items():
+    for name, x in {**p, "count": jnp.arange(3)}.items():
         named = pz.nx.wrap(jnp.asarray(x)).tag(*"ij"[: x.ndim])
         a[name] = pz.Parameter(value=named, label=name)
-    return Net(a["w"], a["b"], a["w"], a["narrow"], a["unused"])
+    return Net(a["w"], a["b"], a["w"], a["narrow"], a["unused"], a["count"], jnp.tanh)
 
 
 def objects(p: Numbers) -> Any:
@@ -45,14 +47,20 @@ def frozen(p: Numbers) -> Any:
     return pz.unbind_params(net(p), freeze=True)
 
 
-def gradients(state: Any, model: Any, x: Any, y: Any) -> tuple[Any, ...]:
+def net_loss(model: Any, x: Any, y: Any) -> Any:
+    return pz.bind_variables(*model)((x, y))
+
+
+def grad(f: Any, model: Any, x: Any, y: Any) -> tuple[Any, ...]:
+    """Differentiate parameters as values: JAX does not see into the objects."""
     layers, parameters = model
     held = tuple(p.freeze() if isinstance(p, pz.Parameter) else p for p in parameters)
-    return ((None, jax.grad(lambda ps: pz.bind_variables(layers, ps)((x, y)))(held)),)
+    return (jax.grad(f)((layers, held), x, y),)
 
 
 PLACES = {name: (1, i) for i, name in enumerate(SHAPES)}
+OTHERS = {"count": (1, len(SHAPES)), "act": (0, "act")}
 CASES = {
-    "Parameter": Case(objects, gradients, PLACES, extras="none in it"),
-    "ParameterValue": Case(frozen, gradients, PLACES, extras="none in it"),
+    "Parameter": Case(objects, grad, net_loss, PLACES, OTHERS),
+    "ParameterValue": Case(frozen, grad, net_loss, PLACES, OTHERS),
 }

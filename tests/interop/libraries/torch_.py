@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from ..library import NEST, Case, filled, trained_only
-from ..problem import Numbers, loss
+from ..library import Case
+from ..problem import Numbers, loss, numbers
 
 
 class Encoder(torch.nn.Module):
@@ -47,9 +47,13 @@ def computed(act: Any, w: Any, b: Any, again: Any, narrow: Any, x: Any, y: Any) 
     return loss(act, torch.mean, torch.Tensor.float, w, b, again, narrow, x, y)
 
 
-def backward(state: Any, model: Any, x: Any, y: Any) -> tuple[Any, ...]:
+def module_loss(model: Any, x: Any, y: Any) -> Any:
+    return model(x, y)
+
+
+def backward(f: Any, model: Any, x: Any, y: Any) -> tuple[Any, ...]:
     model.zero_grad()
-    model(x, y).backward()
+    f(model, x, y).backward()
     return ()
 
 
@@ -65,16 +69,14 @@ def nest(p: Numbers) -> Any:
 
 def nest_loss(m: Any, x: Any, y: Any) -> Any:
     enc, dec = m["enc"], m["dec"]
-    return computed(torch.tanh, enc["w"], enc["b"], dec["w"], dec["narrow"], x, y)
+    return computed(enc["act"], enc["w"], enc["b"], dec["w"], dec["narrow"], x, y)
 
 
-def autograd_grad(state: Any, model: Any, x: Any, y: Any) -> tuple[Any, ...]:
+def autograd_grad(f: Any, model: Any, x: Any, y: Any) -> tuple[Any, ...]:
     """Ask for a list of tensors, and put the answers back into a nest."""
     enc, dec = model["enc"], model["dec"]
     asked = [enc["w"], enc["b"], dec["w"], dec["narrow"], model["spare"]["w"]]
-    w, b, again, narrow, unused = torch.autograd.grad(
-        nest_loss(model, x, y), asked, allow_unused=True
-    )
+    w, b, again, narrow, unused = torch.autograd.grad(f(model, x, y), asked, allow_unused=True)
     return (
         {
             "enc": {"w": w, "b": b, "act": None, "count": None},
@@ -84,33 +86,28 @@ def autograd_grad(state: Any, model: Any, x: Any, y: Any) -> tuple[Any, ...]:
     )
 
 
-def func_grad(state: Any, model: Any, x: Any, y: Any) -> tuple[Any, ...]:
-    grads = torch.func.grad(nest_loss)(trained_only(state, model), x, y)
-    return (filled(grads, model),)
+def func_grad(f: Any, model: Any, x: Any, y: Any) -> tuple[Any, ...]:
+    return (torch.func.grad(f)(model, x, y),)
 
 
 def named(p: Numbers) -> Any:
-    return dict(Net(p).named_parameters())
+    module = Net(p)
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
-def functional(state: Any, model: Any, x: Any, y: Any) -> tuple[Any, ...]:
+def functional_loss(model: Any, x: Any, y: Any) -> Any:
     """Call a module with other parameters; those named once are tied in it."""
-    trained = {name: p for name, p in model.items() if p.requires_grad}
-    module = Net({name: model[path].detach().numpy() for name, path in NAMED.items()})
-    return (
-        {
-            **dict.fromkeys(model),
-            **torch.func.grad(lambda q: torch.func.functional_call(module, q, (x, y)))(trained),
-        },
-    )
+    return torch.func.functional_call(MODULE, model, (x, y))
 
 
+MODULE = Net(numbers())
 NAMED = {"w": "enc.w", "b": "enc.b", "narrow": "dec.narrow", "unused": "spare.w"}
 CASES = {
-    "module": Case(Net, backward, NEST),
-    "autograd.grad": Case(nest, autograd_grad, NEST, tied="total"),
-    "func.grad": Case(nest, func_grad, NEST, extras="through `partition`, without None"),
+    "module": Case(Net, backward, module_loss),
+    "autograd.grad": Case(nest, autograd_grad, nest_loss, tied="total"),
+    "func.grad": Case(nest, func_grad, nest_loss),
     "functional_call": Case(
-        named, functional, {k: (n,) for k, n in NAMED.items()}, extras="none in it"
+        named, func_grad, functional_loss, {k: (n,) for k, n in NAMED.items()},
+        {"count": ("enc.count",)},
     ),
-}
+}  # fmt: skip
