@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ..arrays import adapter_of, describe
-from ..arrays.numbers import is_complex
+from ..arrays.numbers import fits
 from ..arrays.ops import is_traced_type
 from ..errors import ArgumentError, DeviceError, DtypeError, ShapeError, StateError, StructureError
 from ..state import Layout, Unit
@@ -156,16 +154,6 @@ def _check_alive_gradients(layout: Layout, unit: Unit, gs: Sequence[Any]) -> Non
     for i, g in zip(unit.params, gs, strict=True):
         if isinstance(g, jax.Array) and not is_traced_type(type(g)) and g.is_deleted():
             raise StateError(f"the gradient of {layout.params[i].codes[0]} was deleted or donated")
-
-
-@lru_cache(maxsize=512)
-def fits(dtype: Any, parameter: Any) -> bool:
-    """Tell whether a gradient of a dtype is one for a parameter of another."""
-    try:
-        number = jnp.issubdtype(dtype, jnp.number)
-    except TypeError:
-        return False
-    return bool(number) and (is_complex(parameter) or not is_complex(dtype))
 
 
 def check_pruned(prunes: Sequence[tuple[int, str]], leaves: Sequence[Any]) -> None:

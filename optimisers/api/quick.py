@@ -17,14 +17,16 @@ from typing import Any
 import jax
 from jax.core import Tracer
 
+from ..arrays.numbers import fits
 from ..arrays.ops import is_traced_type
 from ..state import State
 from ..state.engine import closed, is_owned, opened, run
 from ..state.kernel import Given
 from ..state.plan import Plan, Whole
 from ..state.programs import Job, begins_of, program_for
+from ..state.spec import Spec
 from ..state.state import Box, check_arrays, copied
-from .inputs import dtype_of, fits, shape_of
+from .inputs import dtype_of, shape_of
 
 aval_of = attrgetter("aval")
 
@@ -39,44 +41,60 @@ def quick_step(
     if write and box.placed != tuple(map(id, leaves)):  # what we placed ourselves shares nothing
         return None
     units = box.layout.units
-    each = zip(units, box.arrays, strict=True)
-    owned = [write and is_owned(held, unit.hypers) for unit, held in each]
-    xs = whole.xs(leaves)
+    xs, others = whole.xs(leaves), [leaves[i] for i in plan.others]
     grads = [fetch(order) for fetch, order in zip(whole.grads, orders, strict=True)]
-    others = [leaves[i] for i in plan.others]
     arrays = [*chain(*box.arrays), *xs, *chain(*grads)]
     if write and len({*map(id, arrays), *map(id, others)}) < len(arrays) + len(others):
         return None
-    if not _is_in_order(box, whole, arrays, xs, grads):
+    kinds = set(map(type, arrays))
+    if len(kinds) > 1 or not _is_concrete(kinds.pop()):
         return None
+    # One program refuses on its own what does not fit it; of several, the first would have run.
+    alone = len(units) == 1 and _is_one_device()
+    if not alone and not _is_in_order(box, whole, arrays, xs, grads):
+        return None
+    del arrays  # who holds the state is told by counting
     carried, moved = [], list[Any]()
     for u, (begin, end) in enumerate(whole.cuts):
-        given = Given(tuple([gs[begin:end] for gs in grads]), None, None)
-        each, params = _called(box, u, xs[begin:end], given, owned[u], write)
-        if isinstance(params[0], Tracer):
-            return None  # somebody's jit is tracing, and the first program with it
-        carried.append(each)
-        moved += params
+        mine = tuple([gs[begin:end] for gs in grads])
+        done = _called(box, whole, u, xs[begin:end], mine, write)
+        if done is None or isinstance(done[1][0], Tracer):
+            return None  # the latter where somebody's jit is tracing, and the first program with it
+        carried.append(done[0])
+        moved += done[1]
     target = state if write else copied(state)
-    for u, each in enumerate(carried):
-        closed(units[u], target._box.arrays[u], range(len(units[u].params)), each)
+    for unit, held, each in zip(units, target._box.arrays, carried, strict=True):
+        closed(unit, held, range(len(unit.params)), each)
     return target, whole.place([*moved, *others])
 
 
-def _called(box: Box, u: int, xs: Any, given: Given, own: bool, write: bool) -> Any:
-    """Run the program of a unit; what only the call itself can notice is for the general way."""
-    unit = box.layout.units[u]
-    spec, (hyper, carried) = unit.spec, opened(unit, box.arrays[u])
+def _called(
+    box: Box, whole: Whole, u: int, xs: Any, grads: tuple[Any, ...], write: bool
+) -> tuple[Any, Any] | None:
+    """Run the program of a unit; None if the first one refuses: the general way knows why."""
+    unit, held = box.layout.units[u], box.arrays[u]
+    own = write and is_owned(held, unit.hypers)
+    spec, (hyper, carried) = unit.spec, opened(unit, held)
     if _is_one_device():
-        begins = begins_of(spec) if spec.packed else ()
-        program = program_for("step", spec, False, own, write)
+        known = whole.programs.get((u, own, write))
+        program, begins = known or _program(whole, u, spec, own, write)
         try:
-            return program(hyper, carried, xs, given._replace(begins=begins))
-        except (ValueError, jax.errors.JaxRuntimeError):
-            pass
-    codes = box.layout.codes[u]
+            done: tuple[Any, Any] = program(
+                hyper, carried, xs, Given(grads, None, None, (), begins)
+            )
+            return done
+        except (TypeError, ValueError, RuntimeError):
+            if not u:
+                return None
+    given, codes = Given(grads, None, None), box.layout.codes[u]
     job = Job(u, spec, hyper, carried, xs, given, range(len(xs)), codes, False, own, write)
     return run(job, False)
+
+
+def _program(whole: Whole, u: int, spec: Spec, own: bool, write: bool) -> tuple[Any, Any]:
+    program = program_for("step", spec, False, own, write)
+    whole.programs[u, own, write] = found = program, begins_of(spec) if spec.packed else ()
+    return found
 
 
 @lru_cache(maxsize=1)
@@ -84,14 +102,17 @@ def _is_one_device() -> bool:
     return jax.default_backend() == "cpu" and jax.device_count() == 1
 
 
+@lru_cache(maxsize=64)
+def _is_concrete(cls: type) -> bool:
+    return issubclass(cls, jax.Array) and not is_traced_type(cls)
+
+
 def _is_in_order(
     box: Box, whole: Whole, arrays: Sequence[Any], xs: Sequence[Any],
     grads: Sequence[Sequence[Any]],
 ) -> bool:  # fmt: skip
     """Tell whether all arrays are such as they should be; remember them if they are."""
-    kinds: set[Any] = set(map(type, arrays))
-    kind = kinds.pop()
-    if kinds or not _is_concrete(kind) or any(map(kind.is_deleted, arrays)):
+    if any(map(type(arrays[0]).is_deleted, arrays)):
         return False
     # The results of one program share their abstract values, so most steps are told by identity.
     avals = list(map(aval_of, arrays))
@@ -101,11 +122,6 @@ def _is_in_order(
         check_arrays(box.layout, box.arrays)
         whole.avals = avals
     return True
-
-
-@lru_cache(maxsize=64)
-def _is_concrete(cls: type) -> bool:
-    return issubclass(cls, jax.Array) and not is_traced_type(cls)
 
 
 def _as_set_up(whole: Whole, xs: Sequence[Any], grads: Sequence[Sequence[Any]]) -> bool:

@@ -53,6 +53,16 @@ def is_complex(dtype: Any) -> bool:
     return bool(jnp.issubdtype(dtype, jnp.complexfloating))
 
 
+@lru_cache(maxsize=512)
+def fits(dtype: Any, parameter: Any) -> bool:
+    """Tell whether a gradient of a dtype is one for a parameter of another."""
+    try:
+        number = jnp.issubdtype(dtype, jnp.number)
+    except TypeError:
+        return False
+    return bool(number) and (is_complex(parameter) or not is_complex(dtype))
+
+
 def x64_enabled() -> bool:
     """Tell whether JAX is in 64-bit mode at this moment."""
     return bool(jax.config.read("jax_enable_x64"))

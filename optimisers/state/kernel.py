@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..arrays.numbers import compute_dtype, precision, scalar_dtype, standard_promotion
+from ..arrays.numbers import compute_dtype, fits, precision, scalar_dtype, standard_promotion
 from ..errors import RuleTypeError
 from ..rules.across import COMBINE, NEUTRAL, REDUCE, Question, Replay
 from ..rules.fields import rebuild
@@ -47,6 +47,10 @@ class Given(NamedTuple):
     live: Any = True
     answers: tuple[Any, ...] = ()
     begins: tuple[Any, ...] = ()
+
+
+class Unfit(ValueError):
+    """A program was given arrays that are not what its spec says; raised while it is traced."""
 
 
 class Outcome(NamedTuple):
@@ -104,6 +108,22 @@ def _check_shapes(spec: Spec, new: Sequence[Any], old: Sequence[Any]) -> None:
 def _gradient(g: Any, dtype: Any, present: Any) -> Any:
     g = g.astype(dtype)
     return g if present is True else jnp.where(present, g, 0)
+
+
+def check_fit(spec: Spec, hyper: Any, xs: Sequence[Any], grads: Sequence[Sequence[Any]]) -> None:
+    """Refuse arrays of another shape than the spec's, and gradients that are no numbers for it.
+
+    Callers check first and say more; where only one program runs, this is the check, once compiled.
+    """
+    width, shapes = spec.template.width, list(spec.shapes)
+    wanted = [(len(shapes), width)] if spec.packed else [(width,)] * len(shapes)
+    if list(map(jnp.shape, [hyper] if spec.packed else hyper)) != wanted:
+        raise Unfit
+    if any(list(map(jnp.shape, some)) != shapes for some in (xs, *grads)):
+        raise Unfit
+    given = {g.dtype for gs in grads for g in gs}
+    if {str(x.dtype) for x in xs} != {spec.dtype} or not all(fits(g, spec.dtype) for g in given):
+        raise Unfit
 
 
 def step_unit(

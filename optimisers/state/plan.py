@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import is_, itemgetter
 from typing import Any
 
@@ -24,6 +24,7 @@ MOST_PLANS = 128
 class Plan:
     """Indices into the leaves of a model and of its gradients.
 
+    parts: where the leaves of the model, and of each order of gradients, are in all leaves.
     places: for each parameter all leaves where it stands, empty if it is outside this part.
     inside: for each unit which of its parameters are in this part; empty if none is.
     firsts: for each unit, how to fetch its parameters from the model's leaves.
@@ -35,6 +36,7 @@ class Plan:
     whole: all parameters at once, where a call may be checked as one (see `Whole`).
     """
 
+    parts: tuple[tuple[int, int], ...]
     program: Program
     places: tuple[tuple[int, ...], ...]
     inside: tuple[tuple[bool, ...], ...]
@@ -55,6 +57,7 @@ class Whole:
 
     place: how to put the results, and after them the other leaves, in the order of the leaves.
     avals: the abstract values (shape and dtype) of the arrays that were found to fit last time.
+    programs: for each unit, state given away or not, and call: its program and its `begins`.
     """
 
     xs: Callable[[Any], tuple[Any, ...]]
@@ -64,6 +67,7 @@ class Whole:
     dtypes: tuple[Any, ...]
     cuts: tuple[tuple[int, int], ...]
     avals: Sequence[Any] = ()
+    programs: dict[tuple[int, bool, bool], tuple[Any, Any]] = field(default_factory=dict)
 
 
 def getter(indices: Sequence[int]) -> Callable[[Any], tuple[Any, ...]]:
@@ -86,36 +90,40 @@ def located(
     been seen to give the same leaves.
     """
     trees = (model, *grads)
-    quick = _quick(at, trees) if layout.is_plain else None
-    if quick is not None and (plan := layout.plans.get(quick[0])) is not None:
-        leaves, *orders = quick[1]
-        if plan.others and _has_strangers(plan, leaves):
+    quick, found, known = _quick(layout, at, trees)
+    if known is not None:
+        leaves, *orders = [found[begin:end] for begin, end in known.parts]
+        if known.others and _has_strangers(known, leaves):
             _no_strangers(layout, at, outline(model), leaves)
-        return leaves, orders, plan
+        return leaves, orders, known
     flat = [flatten(tree, "grads" if i else "model") for i, tree in enumerate(trees)]
     leaves, *orders = (found for found, _ in flat)
     key = (at, *(structure for _, structure in flat))
-    plan = layout.plans.get(key) or _made(layout, at, model, leaves, grads)
+    plan = layout.plans.get(key) or _made(layout, at, model, (leaves, *orders), grads)
     if _has_strangers(plan, leaves):
         _no_strangers(layout, at, outline(model), leaves)
     _keep(layout, key, plan)
-    if quick is not None and all(map(_same_leaves, quick[1], (leaves, *orders))):
-        _keep(layout, quick[0], plan)
+    if quick is not None and _are_parts(quick[1], found, (leaves, *orders)):
+        _keep(layout, quick, plan)
     return leaves, orders, plan
 
 
-def _quick(at: Path, trees: Sequence[Any]) -> tuple[Any, list[list[Any]]] | None:
+def _quick(layout: Layout, at: Path, trees: tuple[Any, ...]) -> tuple[Any, list[Any], Plan | None]:
+    """Return JAX's structure of all trees as a key, their leaves, and the plan if there is one."""
+    if not layout.is_plain:
+        return None, [], None
     try:
-        flat = list(map(jax.tree_util.tree_flatten, trees))
-        key = ("jax", at, *[structure for _, structure in flat])
-        hash(key)
+        leaves, structure = jax.tree_util.tree_flatten(trees)
+        key = (at, structure)
+        return key, leaves, layout.plans.get(key)
     except (TypeError, ValueError, RecursionError, SystemError):
-        return None  # static fields without a hash, or a tree that will be refused
-    return key, [leaves for leaves, _ in flat]
+        return None, [], None  # static fields without a hash, or a tree that will be refused
 
 
-def _same_leaves(a: Sequence[Any], b: Sequence[Any]) -> bool:
-    return len(a) == len(b) and all(map(is_, a, b))
+def _are_parts(structure: Any, leaves: Sequence[Any], parts: Sequence[Sequence[Any]]) -> bool:
+    """Tell whether JAX's leaves of all trees are those that optree found in each of them."""
+    sizes = [tree.num_leaves for tree in structure.children()]
+    return sizes == list(map(len, parts)) and all(map(is_, leaves, itertools.chain(*parts)))
 
 
 def _keep(layout: Layout, key: Any, plan: Plan) -> None:
@@ -126,15 +134,17 @@ def _keep(layout: Layout, key: Any, plan: Plan) -> None:
 
 
 def _made(
-    layout: Layout, at: Path, model: Any, leaves: Sequence[Any], grads: Sequence[Any]
+    layout: Layout, at: Path, model: Any, leaves: Sequence[Sequence[Any]], grads: Sequence[Any]
 ) -> Plan:
     found = outline(model)
     places = _places(layout, at, found)
     trained = [i for indices in places for i in indices]
     matches = [match(found, outline(g, "grads"), trained) for g in grads]
     units = [[places[p] for p in unit.params] for unit in layout.units]
-    others = tuple(sorted(set(range(len(leaves))).difference(trained)))
+    others = tuple(sorted(set(range(len(leaves[0]))).difference(trained)))
+    ends = list(itertools.accumulate(map(len, leaves)))
     return Plan(
+        tuple(zip([0, *ends], ends, strict=False)),
         program(found.nodes, frozenset(trained)),
         places,
         tuple(tuple(map(bool, unit)) if any(unit) else () for unit in units),

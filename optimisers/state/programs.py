@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from ..arrays.numbers import precision
 from ..arrays.ops import concretely, on_cpu
-from .kernel import Carried, Given, ask_rows, ask_unit, step_rows, step_unit
+from .kernel import Carried, Given, ask_rows, ask_unit, check_fit, step_rows, step_unit
 from .spec import NEAR, Spec
 
 
@@ -174,6 +174,8 @@ def program_for(
     ask = ask_rows if in_rows else ask_unit
 
     def stepped(hyper: Any, carried: Any, xs: Any, given: Any) -> Any:
+        if not in_rows:
+            check_fit(spec, hyper, xs, given.grads)
         return step(spec, hyper, carried, xs, flagged(given))[:2]
 
     def measured(hyper: Any, carried: Any, xs: Any, given: Any) -> Any:
