@@ -29,6 +29,8 @@ from optimisers.demo.rule_text import FOR_DIGITS, parse_rule, rule_classes
 from optimisers.demo.training import train
 from optimisers.errors import MissingLibraryError, RuleError
 
+from .interop.table import ROWS
+
 OFFERED = [name for name in FOR_DIGITS if name in rule_classes()]
 
 
@@ -66,18 +68,21 @@ def accuracy_of(ad: str) -> float:
 @pytest.mark.parametrize(
     "ad",
     [
-        "equinox",
-        "nnx",
-        "autograd",
-        *(
-            pytest.param(x, marks=pytest.mark.needs(x))
-            for x in ("torch", "tensorflow", "mlx", "tinygrad")
-        ),
+        x
+        if x in ("equinox", "nnx", "linen", "autograd")
+        else pytest.param(x, marks=pytest.mark.needs(x))
+        for x in LIBRARIES
+        if x != "jax"
     ],
 )
 def test_gradients_of_any_library_reach_the_same(ad: str) -> None:
     assert accuracy_of(ad) > 95
     assert abs(accuracy_of(ad) - accuracy_of("jax")) <= 1
+
+
+def test_each_library_of_the_table_can_be_asked_for() -> None:
+    table = {row.file.strip("_") for row in ROWS}
+    assert table - {"flax"} | {"nnx", "linen"} == set(LIBRARIES)
 
 
 @pytest.mark.parametrize("name", OFFERED)
@@ -206,6 +211,10 @@ def test_a_folder_is_no_picture(tmp_path: Path, capsys: pytest.CaptureFixture[st
         ("matplotlib", ["--plot", "curves.png"], '"optimisers[demo]"'),
         ("equinox", ["--ad", "equinox"], "equinox"),
         ("flax", ["--ad", "nnx"], "flax"),
+        ("flax", ["--ad", "linen"], "flax"),
+        ("haiku", ["--ad", "haiku"], "dm-haiku"),
+        ("penzai", ["--ad", "penzai"], "penzai"),
+        ("keras", ["--ad", "keras"], "keras"),
         ("autograd", ["--ad", "autograd"], "autograd"),
         ("torch", ["--ad", "torch"], "torch"),
     ],

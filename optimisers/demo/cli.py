@@ -83,7 +83,7 @@ def _parser() -> Parser:
         help="for the split, the weights and the batches",
     )
     parser.add_argument(
-        "--ad", choices=LIBRARIES, default="jax", help="who differentiates (default: jax)"
+        "--ad", choices=LIBRARIES, default="jax", help="whose gradients (default: jax)"
     )
     parser.add_argument(
         "--plot", type=picture, metavar="FILE.png", help="draw loss and accuracy into a file"

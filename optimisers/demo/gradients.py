@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 
 from optimisers import ad
 
+from ..arrays.needs import need
+
 
 class Library(NamedTuple):
     """What the network needs of a library.
 
     array: makes an array of data from NumPy's. layer: makes whatever holds the two parameters of a
-    layer. read: returns them. sum: adds all numbers of an array.
+    layer. affine: `(layer, x)` to what the layer makes of x. sum: adds all numbers of an array.
     """
 
     backend: ad.Backend
@@ -23,7 +25,7 @@ class Library(NamedTuple):
     tanh: Callable[[Any], Any]
     log_softmax: Callable[[Any], Any]
     layer: Callable[[Any, Any], Any]
-    read: Callable[[Any], tuple[Any, Any]]
+    affine: Callable[[Any, Any], Any]
     sum: Callable[[Any], Any]
 
 
@@ -31,12 +33,12 @@ def _sum(x: Any) -> Any:
     return x.sum()
 
 
-def _read(layer: Any) -> tuple[Any, Any]:
-    return layer["w"], layer["b"]
+def _affine(layer: Any, x: Any) -> Any:
+    return x @ layer["w"] + layer["b"][None, :]
 
 
-def _attributes(layer: Any) -> tuple[Any, Any]:
-    return layer.w, layer.b
+def _attributes(layer: Any, x: Any) -> Any:
+    return x @ layer.w + layer.b[None, :]
 
 
 def _jax() -> Library:
@@ -47,7 +49,7 @@ def _jax() -> Library:
         return {"w": jnp.asarray(w), "b": jnp.asarray(b)}
 
     backend = ad.AutoJAX()
-    return Library(backend, jnp.asarray, jnp.tanh, jax.nn.log_softmax, layer, _read, _sum)
+    return Library(backend, jnp.asarray, jnp.tanh, jax.nn.log_softmax, layer, _affine, _sum)
 
 
 def _equinox() -> Library:
@@ -59,7 +61,7 @@ def _equinox() -> Library:
         w: Any = equinox.field(converter=jnp.asarray)
         b: Any = equinox.field(converter=jnp.asarray)
 
-    return _jax()._replace(backend=backend, layer=Layer, read=_attributes)
+    return _jax()._replace(backend=backend, layer=Layer, affine=_attributes)
 
 
 def _nnx() -> Library:
@@ -71,10 +73,77 @@ def _nnx() -> Library:
         def __init__(self, w: Any, b: Any) -> None:
             self.w, self.b = nnx.Param(jnp.asarray(w)), nnx.Param(jnp.asarray(b))
 
-    def read(layer: Any) -> tuple[Any, Any]:
-        return layer.w[...], layer.b[...]
+    def affine(layer: Any, x: Any) -> Any:
+        return x @ layer.w[...] + layer.b[...]
 
-    return _jax()._replace(backend=backend, layer=Layer, read=read)
+    return _jax()._replace(backend=backend, layer=Layer, affine=affine)
+
+
+def _linen() -> Library:
+    need("flax", "make layers of Flax Linen", "flax")
+    import jax.numpy as jnp
+    from flax import linen
+
+    def layer(w: Any, b: Any) -> Any:
+        return {"kernel": jnp.asarray(w), "bias": jnp.asarray(b)}
+
+    def affine(layer: Any, x: Any) -> Any:
+        return linen.Dense(len(layer["bias"])).apply({"params": layer}, x)
+
+    return _jax()._replace(layer=layer, affine=affine)
+
+
+def _haiku() -> Library:
+    haiku = need("haiku", "make layers of Haiku", "dm-haiku")
+    import jax.numpy as jnp
+
+    def layer(w: Any, b: Any) -> Any:
+        return {"linear": {"w": jnp.asarray(w), "b": jnp.asarray(b)}}
+
+    def affine(layer: Any, x: Any) -> Any:
+        outputs = len(layer["linear"]["b"])
+        net = haiku.without_apply_rng(haiku.transform(lambda x: haiku.Linear(outputs)(x)))
+        return net.apply(layer, x)
+
+    return _jax()._replace(layer=layer, affine=affine)
+
+
+def _penzai() -> Library:
+    need("penzai", "make layers of Penzai", "penzai")
+    import jax
+
+    pz: Any = import_module("penzai.pz")
+
+    def layer(w: Any, b: Any) -> Any:
+        inputs, outputs = w.shape
+        made = pz.nn.Affine.from_config(
+            "layer", jax.random.key(0), {"in": inputs}, {"out": outputs}
+        )
+        unbound, (weights, offsets) = pz.unbind_params(made)
+        weights.value, offsets.value = pz.nx.wrap(w).tag("in", "out"), pz.nx.wrap(b).tag("out")
+        return unbound, (weights, offsets)
+
+    def affine(layer: Any, x: Any) -> Any:
+        named = pz.bind_variables(*layer)(pz.nx.wrap(x).tag("row", "in"))
+        return named.untag("row", "out").unwrap()
+
+    return _jax()._replace(layer=layer, affine=affine)
+
+
+def _keras() -> Library:
+    os.environ["KERAS_BACKEND"] = "jax"  # which is the one that differentiates here
+    keras = need("keras", "make variables of Keras", "keras")
+    ops = keras.ops
+
+    def layer(w: Any, b: Any) -> Any:
+        return {"w": keras.Variable(w), "b": keras.Variable(b)}
+
+    def affine(layer: Any, x: Any) -> Any:
+        return ops.matmul(x, layer["w"]) + layer["b"]
+
+    return Library(
+        ad.AutoJAX(), ops.convert_to_tensor, ops.tanh, ops.log_softmax, layer, affine, ops.sum
+    )
 
 
 def _autograd() -> Library:
@@ -90,7 +159,7 @@ def _autograd() -> Library:
     def layer(w: Any, b: Any) -> Any:
         return {"w": w, "b": b}
 
-    return Library(backend, lambda x: x, anp.tanh, log_softmax, layer, _read, _sum)
+    return Library(backend, lambda x: x, anp.tanh, log_softmax, layer, _affine, _sum)
 
 
 def _torch() -> Library:
@@ -116,7 +185,7 @@ def _tensorflow() -> Library:
         return {"w": tf.Variable(w), "b": tf.Variable(b)}
 
     log_softmax = tf.nn.log_softmax
-    return Library(backend, tf.constant, tf.tanh, log_softmax, layer, _read, tf.reduce_sum)
+    return Library(backend, tf.constant, tf.tanh, log_softmax, layer, _affine, tf.reduce_sum)
 
 
 def _mlx() -> Library:
@@ -127,7 +196,7 @@ def _mlx() -> Library:
         return {"w": mx.array(w), "b": mx.array(b)}
 
     log_softmax = import_module("mlx.nn").log_softmax
-    return Library(backend, mx.array, mx.tanh, log_softmax, layer, _read, _sum)
+    return Library(backend, mx.array, mx.tanh, log_softmax, layer, _affine, _sum)
 
 
 def _tinygrad() -> Library:
@@ -137,13 +206,17 @@ def _tinygrad() -> Library:
     def layer(w: Any, b: Any) -> Any:
         return {"w": tensor(w).realize(), "b": tensor(b).realize()}
 
-    return Library(backend, tensor, tensor.tanh, tensor.log_softmax, layer, _read, _sum)
+    return Library(backend, tensor, tensor.tanh, tensor.log_softmax, layer, _affine, _sum)
 
 
 LIBRARIES: dict[str, Callable[[], Library]] = {
     "jax": _jax,
     "equinox": _equinox,
     "nnx": _nnx,
+    "linen": _linen,
+    "haiku": _haiku,
+    "penzai": _penzai,
+    "keras": _keras,
     "autograd": _autograd,
     "torch": _torch,
     "tensorflow": _tensorflow,

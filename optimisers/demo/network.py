@@ -33,11 +33,10 @@ def fresh_model(library: Library, seed: int) -> dict[str, Any]:
 
 def scores(library: Library, model: Any, images: Any) -> Any:
     """Return a score for each image and digit, [n, 10]."""
-    *hidden, (w, b) = (library.read(layer) for layer in (*model["hidden"], model["out"]))
     x = images
-    for weights, offsets in hidden:
-        x = library.tanh(x @ weights + offsets[None, :])
-    return x @ w + b[None, :]
+    for layer in model["hidden"]:
+        x = library.tanh(library.affine(layer, x))
+    return library.affine(model["out"], x)
 
 
 def loss(library: Library, model: Any, images: Any, targets: Any) -> Any:
