@@ -45,7 +45,7 @@ class Case:
 
 def make(call: str) -> Rule:
     """Return the rule that a call describes."""
-    return eval(call, dict(vars(R)))  # type: ignore[no-any-return]
+    return eval(call, {**vars(R), "np": np, "jnp": jnp})  # type: ignore[no-any-return]
 
 
 CASES = [

@@ -125,16 +125,28 @@ def test_impossible_values_raise_and_change_nothing() -> None:
         ({"eta": -1}, RuleError, "eta must be finite and at least 0, got -1.0"),
         ({"eta": np.nan}, RuleError, "eta must be"),
         ({"beta": (0.9, 1.0)}, RuleError, "beta"),
-        (
-            {"eta": jnp.ones(2)},
-            RuleError,
-            re.escape("eta to float32[2]: a hyper-parameter is one number"),
-        ),
+        ({"eta": jnp.ones(2)}, RuleTypeError, r"eta must be one real number, got float32\[2\]"),
+        ({"eta": 10**400}, RuleError, "eta must be finite and at least 0, got inf"),
+        ({"beta": (0.9, 1 - 1e-9)}, RuleError, r"beta\[1\] must be at most 0.99999994 for"),
         ({"eta": "0.1"}, RuleTypeError, "must be a number, got '0.1'"),
     ]:
         with pytest.raises(error, match=message):
             adjust_(state, **fields)  # type: ignore[arg-type]
     assert state["a"].rule == state["b"].rule == Adam()
+
+
+@pytest.mark.parametrize("eta", [np.ones(2), jnp.ones(2), jnp.ones((), jnp.complex64)])
+def test_a_number_under_jit_is_one_real_number_too(eta: Any) -> None:
+    model = {"a": jnp.ones(2), "b": jnp.ones(3)}
+    state = setup(Descent(), model)
+    for call in (
+        lambda state, eta: setup(Descent(eta), model),
+        lambda state, eta: setup(OptimiserChain(Adam(beta=(0.9, eta))), model),
+        adjust,  # of two parameters: two rates would be broadcast, one for each
+        lambda state, eta: adjust(state["a"], eta),
+    ):
+        with pytest.raises(RuleTypeError, match="must be one real number, got"):
+            jax.jit(call)(state, eta)
 
 
 def test_values_of_every_kind_are_taken() -> None:

@@ -6,15 +6,14 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..arrays import describe
 from ..arrays.numbers import precision
 from ..errors import ArgumentError, RuleError
-from ..rules.checks import names_of, unknown_field
-from ..rules.fields import Template, narrowed, numbers_of, rebuild, template_of
-from ..rules.fields import columns as columns_of
+from ..rules.checks import names_of, narrowed, unknown_field
+from ..rules.fields import Template, numbers_of, rebuild, template_of
 from ..rules.pick import Pick, picked, walked, with_picked
 from ..rules.refit import follows, refitted
 from ..rules.rule import Rule, check_schedules
@@ -204,20 +203,19 @@ def _rows(
 
 def _numbers(template: Template, rule: Rule) -> list[Any] | None:
     """Return the numbers of a rule; None if it is no longer of the template."""
-    if template_of(rule) != template:
-        return None
-    numbers = numbers_of(rule)
-    for place, value in zip(columns_of(template), numbers, strict=True):
-        if np.ndim(value):
-            got = describe(value)
-            raise RuleError(f"cannot adjust {place[-1]} to {got}: a hyper-parameter is one number")
-    return numbers
+    return numbers_of(rule) if template_of(rule) == template else None
 
 
 def _columns(table: Any, template: Template, change: Change) -> list[Any] | None:
     """Return new columns where the numbers are traced: the change is made for all rules at once."""
-    rule = change(rebuild(template, [table[:, i] for i in range(template.width)]))
-    return numbers_of(rule) if template_of(rule) == template else None
+    changed: list[list[Any] | None] = []
+
+    def one(row: Any) -> list[Any]:
+        changed.append(_numbers(template, change(rebuild(template, list(row)))))
+        return changed[0] or []
+
+    columns = jax.vmap(one)(table)
+    return None if changed[0] is None else columns
 
 
 def _relay(box: Box, indices: set[int], change: Change) -> None:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from ..errors import RuleError, RuleTypeError
+from ..errors import RuleTypeError
 
 
 class Fields:
@@ -107,7 +107,7 @@ def is_dynamic(cls: type, field: dataclasses.Field[Any], value: Any) -> bool:
     """Tell whether a field is data: marked so, annotated `float`, or holding floats."""
     if "dynamic" in field.metadata:
         return bool(field.metadata["dynamic"])
-    hint = _annotations(cls).get(field.name)
+    hint = annotation(cls, field.name)
     if hint in (bool, int, str):
         return False
     if hint is not None and _mentions_float(hint):
@@ -116,9 +116,9 @@ def is_dynamic(cls: type, field: dataclasses.Field[Any], value: Any) -> bool:
     return all(isinstance(v, float | np.floating | jax.Array) for v in values)
 
 
-def is_whole(cls: type, name: str) -> bool:
-    """Tell whether a field that may be data is annotated as an int."""
-    return _annotations(cls).get(name) is int
+def annotation(cls: type, name: str) -> Any:
+    """Return the type that a field of a rule is annotated with, None if it cannot be told."""
+    return _annotations(cls).get(name)
 
 
 def _mentions_float(hint: Any) -> bool:
@@ -192,30 +192,6 @@ def numbers_of(rule: Fields) -> list[Any]:
         elif kind == "number" and not callable(value):
             found += value if isinstance(value, tuple) else (value,)
     return found
-
-
-def narrowed(template: Template, numbers: Any, dtype: Any) -> Any:
-    """Return numbers of rules, their last axis as in `numbers_of`, in the dtype they are kept in.
-
-    Raises:
-        RuleError: a finite number is too large for it; what it would do as infinity is NaN.
-    """
-    wide = np.asarray(numbers, np.float64).reshape(np.shape(numbers))
-    with np.errstate(over="ignore"):
-        table = wide.astype(dtype)
-    lost = np.isinf(table) & np.isfinite(wide)
-    if lost.any():
-        at = tuple(np.argwhere(lost)[0])
-        name = "".join(f"[{n}]" if isinstance(n, int) else f".{n}" for n in _at(template, at[-1]))
-        raise RuleError(
-            f"{template.cls.__name__}: {name[1:]} must be at most {np.finfo(dtype).max:.3g} for "
-            f"parameters whose numbers are kept in {np.dtype(dtype)}, got {wide[at]:.3g}"
-        )
-    return table
-
-
-def _at(template: Template, i: int) -> tuple[Any, ...]:
-    return list(columns(template))[i]
 
 
 def columns(template: Template, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import ArgumentError, RuleError
 from .chain import OptimiserChain
-from .fields import fields_of, is_whole, with_fields
+from .fields import annotation, fields_of, with_fields
 from .rule import Rule, Wrapper
 
 Pick = type[Rule] | int | None
@@ -76,7 +76,7 @@ def with_whole_numbers(rule: Rule) -> Any:
     whole = {
         name: int(value)
         for name, value, kind in fields_of(rule)
-        if kind == "number" and isinstance(value, float) and is_whole(type(rule), name)
+        if kind == "number" and isinstance(value, float) and annotation(type(rule), name) is int
     }
     rule = with_children(rule, with_whole_numbers)
     return with_fields(rule, whole) if whole else rule

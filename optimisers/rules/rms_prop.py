@@ -66,12 +66,9 @@ class RMSProp(Rule):
         *,
         centered: bool | None = None,
     ) -> None:
+        if centered is not None and centred not in (False, centered):
+            raise RuleTypeError(f"RMSProp: got both centred={centred!r} and centered={centered!r}")
         flag = centred if centered is None else centered
-        if not isinstance(flag, bool) or centred not in (False, flag):
-            other = "" if centered is None else f" and centered={centered!r}"
-            raise RuleTypeError(
-                f"RMSProp: centred must be True or False, got centred={centred!r}{other}"
-            )
         values = {"eta": eta, "rho": rho, "epsilon": epsilon, "centred": flag}
         for name, value in values.items():
             object.__setattr__(self, name, value)

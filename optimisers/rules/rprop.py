@@ -13,6 +13,7 @@ from jax.core import Tracer
 
 from ..arrays.numbers import is_wide, precision
 from ..errors import RuleError, RuleTypeError
+from .checks import FINITE
 from .rule import Rule
 
 
@@ -66,8 +67,9 @@ class Rprop(Rule):
     takes_complex: ClassVar[bool] = False
     limits: ClassVar[Mapping[str, tuple[float, float]]] = {
         "ell[0]": (0.0, 1.0),
-        "ell[1]": (1.0, math.inf),
-        "gamma": (0.0, math.inf),
+        "ell[1]": (1.0, FINITE),
+        "gamma[0]": (0.0, FINITE),
+        "gamma[1]": (0.0, math.inf),
     }
 
     def __post_init__(self) -> None:

@@ -16,7 +16,8 @@ from ..arrays.numbers import is_wide, precision, scalar_dtype, x64_enabled
 from ..arrays.ops import concretely, cpu, on_cpu
 from ..arrays.sharding import alike
 from ..errors import DtypeError
-from ..rules.fields import Template, narrowed, numbers_of, template_of
+from ..rules.checks import narrowed
+from ..rules.fields import Template, numbers_of, template_of
 from ..rules.rule import Rule
 from .kernel import Carried, init_unit
 from .layout import Param, Place, Unit

@@ -154,13 +154,16 @@ def test_fields_are_compared_as_numbers() -> None:
         ("AMSGrad(epsilon=-1e-8)", "AMSGrad: epsilon must be finite and at least 0"),
         ("WeightDecay(-1)", "WeightDecay: lambda_ must be finite and at least 0, got -1.0"),
         ("SignDecay(float('nan'))", "SignDecay: lambda_ must be finite and at least 0, got nan"),
-        ("ClipGrad(-1)", "ClipGrad: delta must be"),
+        ("ClipGrad(-1)", "ClipGrad: delta must be at least 0, got -1.0"),
         ("ClipNorm(-1)", "ClipNorm: omega must be"),
         ("ClipNorm(1, float('nan'))", "ClipNorm: p must be a number that is not NaN, got nan"),
         ("ClipGlobalNorm(float('nan'))", "ClipGlobalNorm: omega must be"),
         ("Rprop(ell=(1.5, 1.2))", r"Rprop: ell\[0\] must be at least 0 and at most 1, got 1.5"),
         ("Rprop(ell=(0.5, 0.9))", r"Rprop: ell\[1\] must be at least 1, got 0.9"),
         ("Rprop(gamma=(-1, 2))", "Rprop: gamma must be"),
+        ("Rprop(ell=(0.5, float('inf')))", r"ell\[1\] must be finite and at least 1, got inf"),
+        ("Rprop(gamma=(float('inf'),) * 2)", r"gamma\[0\] must be finite and at least 0, got inf"),
+        ("Descent(-(10**400))", "Descent: eta must be finite and at least 0, got -inf"),
         ("Rprop(gamma=(3, 2))", r"Rprop: gamma must not fall, got \(3.0, 2.0\)"),
         ("AccumGrad(0)", "AccumGrad: n must be at least 1, got 0.0"),
         ("AccumGrad(1.5)", "AccumGrad: n must be a whole number, got 1.5"),
@@ -180,6 +183,12 @@ def test_an_impossible_number_raises_with_its_field_value_and_range(
         ("Adam(True)", "Adam: eta must be a number, got True"),
         ("Adam(0.1, 0.9)", "Adam: beta takes 2 numbers, got 0.9"),
         ("ClipNorm(1, '2')", "ClipNorm: p must be a number, got '2'"),
+        ("Adam(jnp.ones(2))", r"Adam: eta must be one real number, got float32\[2\]"),
+        ("Adam(np.ones((1, 1)))", r"Adam: eta must be one real number, got float64\[1, 1\]"),
+        ("Lion(beta=(0.9, jnp.ones(3)))", r"Lion: beta must be one real number, got float32"),
+        ("AdamW(couple='no')", "AdamW: couple must be True or False, got couple='no'"),
+        ("ClipNorm(1, throw=0)", "ClipNorm: throw must be True or False, got throw=0"),
+        ("ClipGlobalNorm(throw=None)", "ClipGlobalNorm: throw must be True or False"),
         ("RMSProp(centred=1)", "RMSProp: centred must be True or False, got centred=1"),
         ("RMSProp(centred=True, centered=False)", "centred=True and centered=False"),
         ("Rprop(lambda count: 0.1)", "Rprop: eta is the first step size and cannot be a schedule"),
@@ -213,8 +222,10 @@ def test_adjusting_a_rule_gives_another_rule_under_the_same_checks() -> None:
         (Adam(), {"eta": -1}),
         (AccumGrad(2), {"n": 0}),
         (Rprop(), {"ell": (2, 1)}),
+        (RMSProp(), {"centred": None}),
+        (AdamW(), {"couple": "no"}),
     ]:
-        with pytest.raises(RuleError):
+        with pytest.raises((RuleError, RuleTypeError)):
             rule.adjust(**fields)
     with pytest.raises(RuleError, match="did you mean 'eta'"):
         Adam().adjust(lr=0.1)

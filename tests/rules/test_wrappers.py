@@ -23,7 +23,7 @@ from optimisers import (
 )
 from optimisers.errors import DtypeError
 
-from ..cases import gradients
+from ..cases import ALL, Case, gradients
 
 BAD = (np.nan, np.inf, -np.inf)
 
@@ -128,6 +128,32 @@ class TestMixedPrecision:
         assert same(off["w"].state, (m, v, b))
         assert same(there["w"], np.asarray(on["w"].state[0]).astype(np.float16))
         optimisers.update(off, there, grads[3])
+
+    @ALL
+    def test_a_rule_goes_on_the_same_with_it_without_it_and_with_it_again(self, case: Case) -> None:
+        around = [cls for cls in (SkipNonFinite, MixedPrecision) if isinstance(case.rule, cls)]
+        bare: Any = case.rule.rule if around else case.rule  # type: ignore[attr-defined]
+        skips = around == [SkipNonFinite]
+
+        def under(mixed: bool) -> Any:
+            rule = MixedPrecision(bare) if mixed else bare
+            return SkipNonFinite(rule) if skips else rule
+
+        # float32, of which the master copy is the parameter itself.
+        model = {"w": np.linspace(-1, 1, 3, dtype=np.float32), "b": np.ones(2, np.float32)}
+        grads = [
+            {n: np.resize(g, x.shape).astype(x.dtype) for n, x in model.items()}
+            for g in gradients(6, (3,))
+        ]
+        wanted, plain = run(under(False), model, *grads)
+        state = optimisers.setup(under(False), model)
+        for mixed, g in zip((False, True, True, False, True, False), grads, strict=True):
+            state = optimisers.adjust(state, under(mixed))
+            state, model = optimisers.update(state, model, g)
+        assert state["w"].rule == wanted["w"].rule
+        assert same(model, plain)
+        for name in model:
+            assert same(state[name].state, wanted[name].state)
 
 
 class TestSkipNonFinite:
