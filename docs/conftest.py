@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import doctest
 import io
+import tempfile
 from typing import Any
 
 import jax
@@ -22,6 +23,7 @@ jax.config.update("jax_traceback_filtering", "off")
 
 LIKE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 NOTHING = ""
+KEPT = "_where_pages_run"
 
 
 class Printing:
@@ -57,9 +59,21 @@ class Blocks(PythonCodeBlockParser):
         self.codeblock_parser = CodeBlockParser("python", plain)
 
 
+def into_a_folder(namespace: dict[str, Any]) -> None:
+    """Let a page write files where it stands, as its reader does, and leave none here."""
+    namespace[KEPT] = stack = contextlib.ExitStack()
+    stack.enter_context(contextlib.chdir(stack.enter_context(tempfile.TemporaryDirectory())))
+
+
+def out_of_it(namespace: dict[str, Any]) -> None:
+    namespace[KEPT].close()
+
+
 printing = Printing()
 pages = Sybil(
     parsers=[Blocks(printing.code), CodeBlockParser("output", printing.output)],
     patterns=["**/*.md", "*.md"],
+    setup=into_a_folder,
+    teardown=out_of_it,
 )
 pytest_collect_file = pages.pytest()

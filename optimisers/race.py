@@ -148,7 +148,9 @@ def pictured(laps: Mapping[str, Sequence[Lap]], ink: str = "#333333") -> Any:
         for lap, colour in zip(ways, COLOURS, strict=False):
             draw_path(path, lap, colour)
             curve.semilogy(np.maximum(lap.values, DONE), color=colour, label=label(lap.rule))
-        curve.set(xlabel="step", ylim=(DONE / 2, 1e3), ylabel="value" if column == 0 else "")
+        high = (2 * float(v) for lap in ways for v in lap.values if np.isfinite(v))
+        curve.set(xlabel="step", ylim=(DONE / 2, max([1e3, *high])))
+        curve.set_ylabel("value" if column == 0 else "")
         curve.legend(fontsize=7, frameon=False)
         _plain(curve)
     return figure
@@ -163,7 +165,7 @@ def draw_course(axes: Any, on: str, ink: str = "#333333") -> None:
     axes.contour(x, y, heights, np.geomspace(1e-2, 1e3, 16), colors=ink, linewidths=0.5, alpha=0.4)
     axes.plot(*course.start, "o", color=ink, markersize=4)
     for bottom in course.bottoms:
-        axes.plot(*bottom, "*", color=ink, markersize=8)
+        axes.plot(*bottom, "*", color=ink, markersize=8, zorder=3)  # where paths end, on top
     axes.set(xlim=(left, right), ylim=(low, high), xticks=[], yticks=[], aspect="equal", title=on)
 
 

@@ -48,6 +48,11 @@ Promise.all(loaded).then(() => done({
   formulas: document.querySelectorAll(".arithmatex").length,
   rendered: document.querySelectorAll(".arithmatex > .katex, .arithmatex > .katex-display").length,
   images: Array.from(document.images).filter(i => !i.naturalWidth).map(i => i.src),
+  small: Array.from(document.images).filter(i => i.clientWidth && i.clientWidth < 600)
+    .map(i => i.src),
+  styled: Array.from(document.styleSheets).filter(s => s.href && s.href.endsWith("site.css"))
+    .flatMap(s => Array.from(s.cssRules)).flatMap(r => r.cssRules.length ? [...r.cssRules] : [r])
+    .map(r => [r.selectorText, document.querySelector(r.selectorText) != null]),
   wide: document.documentElement.scrollWidth - window.innerWidth,
   foreign: performance.getEntriesByType("resource").map(e => e.name)
     .filter(name => !name.startsWith(location.origin) && !name.startsWith("data:")),
@@ -193,7 +198,7 @@ def test_no_formula_is_left_in_dollars() -> None:
 
 
 def test_every_page_renders_on_a_desktop_and_on_a_phone(browser: Any, address: str) -> None:
-    wrong, formulas = [], 0
+    wrong, formulas, styled = [], 0, dict[str, bool]()
     for file in FILES:
         where = file.relative_to(SITE).parent.as_posix()
         resize(browser, "desktop")
@@ -203,10 +208,13 @@ def test_every_page_renders_on_a_desktop_and_on_a_phone(browser: Any, address: s
             seen = browser.execute_async_script(LOOK)
             wrong += [f"{where} on a {screen}: {fault}" for fault in faults(seen)]
         formulas += seen["rendered"]
+        styled |= {rule: used or styled.get(rule, False) for rule, used in seen["styled"]}
         errors = [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
         wrong += [f"{where}: {entry['message']}" for entry in errors]
     assert wrong == []
     assert formulas > 200
+    assert styled
+    assert [rule for rule, used in styled.items() if not used] == []
 
 
 def faults(seen: dict[str, Any]) -> list[str]:
@@ -216,6 +224,7 @@ def faults(seen: dict[str, Any]) -> list[str]:
         "no title": not seen["title"],
         "formulas that are not rendered": seen["formulas"] - seen["rendered"],
         "images that are missing": seen["images"],
+        "pictures whose words are too small": seen["small"],
         "wider than the screen": seen["wide"] > 0,
         "parts from elsewhere": seen["foreign"],
     }

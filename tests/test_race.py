@@ -12,7 +12,7 @@ import optimisers
 from optimisers import AdaDelta, Adam, Descent, Momentum
 from optimisers.demo import cli
 from optimisers.errors import RuleError
-from optimisers.race import COURSES, RATES, race
+from optimisers.race import COURSES, RATES, pictured, race
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
@@ -84,6 +84,15 @@ def test_a_race_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert picture.shape[1] > picture.shape[0] > 500
     colours = {tuple(c) for c in (picture.reshape(-1, picture.shape[2])[:, :3] * 255).astype(int)}
     assert {(0x0B, 0x62, 0xA4), (0xC8, 0x51, 0x1B)} <= colours
+
+
+def test_stars_are_seen_and_so_are_values_that_grow() -> None:
+    laps = [race(rule, on="rosenbrock", steps=8) for rule in (Adam(100.0), Descent(0.1))]
+    assert not np.isfinite(laps[1].values).all()
+    path, curve = pictured({"rosenbrock": laps}).axes
+    assert curve.get_ylim()[1] > max(lap.values[np.isfinite(lap.values)].max() for lap in laps)
+    star = next(line for line in path.lines if line.get_marker() == "*")
+    assert all(star.zorder > line.zorder for line in path.lines if line is not star)
 
 
 def test_digits_are_raced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

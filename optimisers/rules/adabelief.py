@@ -20,8 +20,7 @@ class AdaBelief(Rule):
 
         $s \\leftarrow \\beta_2 s + (1-\\beta_2) |g - m|^2 + \\epsilon$
 
-        step $= \\eta\\, \\frac{m}{1-b_1} \\Big/
-        \\left( \\sqrt{\\frac{s}{1-b_2}} + \\epsilon \\right)$
+        step $= \\eta\\, (m / (1-b_1)) / (\\sqrt{s / (1-b_2)} + \\epsilon)$
 
         $b \\leftarrow b \\beta$
 

@@ -16,7 +16,7 @@ class AdaDelta(Rule):
     Update:
         $a \\leftarrow \\rho a + (1-\\rho) |g|^2$
 
-        step $u = g\\, \\sqrt{d + \\epsilon} \\big/ \\sqrt{a + \\epsilon}$
+        step $u = g\\, \\sqrt{d + \\epsilon} / \\sqrt{a + \\epsilon}$
 
         $d \\leftarrow \\rho d + (1-\\rho) |u|^2$
 

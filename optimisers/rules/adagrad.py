@@ -18,7 +18,7 @@ class AdaGrad(Rule):
     Update:
         $a \\leftarrow a + |g|^2$
 
-        step $= \\eta\\, g \\big/ ( \\sqrt{a} + \\epsilon )$
+        step $= \\eta\\, g / (\\sqrt{a} + \\epsilon)$
 
     State:
         a: sum of squares, epsilon everywhere, shaped like x, real, in [g]^2.

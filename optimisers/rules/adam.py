@@ -20,8 +20,7 @@ class Adam(Rule):
 
         $v \\leftarrow \\beta_2 v + (1-\\beta_2) |g|^2$
 
-        step $= \\eta\\, \\left[ \\frac{m}{1-b_1} \\Big/
-        \\left( \\sqrt{\\frac{v}{1-b_2}} + \\epsilon \\right) \\right]$
+        step $= \\eta\\, (m / (1-b_1)) / (\\sqrt{v / (1-b_2)} + \\epsilon)$
 
         $b \\leftarrow b \\beta$ (running products, so that the correction stays exact when beta is
         adjusted)

@@ -20,7 +20,7 @@ class AdaMax(Rule):
 
         $u \\leftarrow \\max(\\beta_2 u, |g|)$
 
-        step $= \\frac{\\eta}{1-b_1}\\, \\frac{m}{u + \\epsilon}$
+        step $= \\eta / (1-b_1) \\cdot m / (u + \\epsilon)$
 
         $b \\leftarrow b \\beta$
 

@@ -20,7 +20,7 @@ class AdamW(Rule):
 
         $v \\leftarrow \\beta_2 v + (1-\\beta_2) |g|^2$
 
-        $u = \\frac{m}{1-b_1} \\Big/ \\left( \\sqrt{\\frac{v}{1-b_2}} + \\epsilon \\right)$
+        $u = (m / (1-b_1)) / (\\sqrt{v / (1-b_2)} + \\epsilon)$
 
         step $= \\eta\\, (u + \\lambda x)$ if coupled, else $\\eta\\, u + \\lambda x$
 

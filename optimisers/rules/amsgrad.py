@@ -22,7 +22,7 @@ class AMSGrad(Rule):
 
         $\\hat v \\leftarrow \\max(\\hat v, v)$
 
-        step $= \\eta\\, m \\big/ ( \\sqrt{\\hat v} + \\epsilon )$
+        step $= \\eta\\, m / (\\sqrt{\\hat v} + \\epsilon)$
 
     State:
         m: first moment, zeros shaped like x, in [g].

@@ -20,9 +20,9 @@ class NAdam(Rule):
 
         $v \\leftarrow \\beta_2 v + (1-\\beta_2) |g|^2$
 
-        step $= \\eta \\left( \\frac{\\beta_1 m}{1 - \\beta_1 b_1} +
-        \\frac{(1-\\beta_1)\\, g}{1 - b_1} \\right) \\Big/
-        \\left( \\sqrt{\\frac{\\beta_2 v}{1 - b_2}} + \\epsilon \\right)$
+        $a = \\beta_1 m / (1 - \\beta_1 b_1) + (1-\\beta_1) g / (1 - b_1)$
+
+        step $= \\eta\\, a / (\\sqrt{\\beta_2 v / (1 - b_2)} + \\epsilon)$
 
         $b \\leftarrow b \\beta$
 

@@ -22,8 +22,7 @@ class OAdam(Rule):
 
         $v \\leftarrow \\beta_2 v + (1-\\beta_2) |g|^2$
 
-        $u' = \\eta\\, \\left[ \\frac{m}{1-b_1} \\Big/
-        \\left( \\sqrt{\\frac{v}{1-b_2}} + \\epsilon \\right) \\right]$
+        $u' = \\eta\\, (m / (1-b_1)) / (\\sqrt{v / (1-b_2)} + \\epsilon)$
 
         step $= 2 u' - u$
 

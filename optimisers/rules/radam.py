@@ -22,14 +22,14 @@ class RAdam(Rule):
 
         $v \\leftarrow \\beta_2 v + (1-\\beta_2) |g|^2$
 
-        $r_\\infty = \\frac{2}{1-\\beta_2} - 1$
+        $r_\\infty = 2 / (1-\\beta_2) - 1$
 
         $r = r_\\infty - 2 t\\, b_2 / (1-b_2)$
 
-        step $= \\eta\\, \\sqrt{\\frac{(r-4)(r-2)\\, r_\\infty}{(r_\\infty-4)(r_\\infty-2)\\, r}}
-        \\left[ \\frac{m}{1-b_1} \\Big/
-        \\left( \\sqrt{\\frac{v}{1-b_2}} + \\epsilon \\right) \\right]$
-        if $r > 4$, else $\\eta\\, \\frac{m}{1-b_1}$
+        $a = m / (1-b_1)$
+
+        step $= \\eta\\, \\sqrt{\\frac{(r-4)(r-2)\\, r_\\infty}{(r_\\infty-4)(r_\\infty-2)\\, r}}\\,
+        a / (\\sqrt{v / (1-b_2)} + \\epsilon)$ if $r > 4$, else $\\eta\\, a$
 
         $b \\leftarrow b \\beta$, $t \\leftarrow t + 1$
 

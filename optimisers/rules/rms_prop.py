@@ -21,7 +21,7 @@ class RMSProp(Rule):
 
         $l \\leftarrow \\rho l + (1-\\rho) g$ (centred only; else $l = 0$)
 
-        step $= \\eta\\, g \\Big/ \\left( \\sqrt{q - |l|^2} + \\epsilon \\right)$
+        step $= \\eta\\, g / (\\sqrt{q - |l|^2} + \\epsilon)$
 
     State:
         q: mean square, zeros shaped like x, real, in [g]^2; centred: the pair (q, l).
