@@ -57,15 +57,6 @@ def test_values_gradients_and_aux_come_in_two_shapes() -> None:
     )[0] == (5.0, None)  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_what_is_returned_beside_is_an_array_of_numpy_or_jax_and_its_own(dtype: Any) -> None:
-    model = {"w": np.ones(2, dtype)}
-    (_, aux), _ = ad.value_and_gradient(lambda m: (squares(m, 0), m["w"]), model, has_aux=True)
-    assert type(aux) is np.ndarray if dtype is np.float64 else isinstance(aux, jax.Array)
-    model["w"][:] = 3
-    np.testing.assert_array_equal(aux, [1.0, 1.0])
-
-
 def test_a_model_may_be_one_array() -> None:
     np.testing.assert_array_equal(ad.gradient(lambda w: (w**2).sum(), np.array([3.0])), [6.0])
 
@@ -157,6 +148,9 @@ def test_bad_arguments_get_one_sentence() -> None:
         ad.gradient(np.sum, w, ad="jax")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match=r"make a backend of it: AutoJAX\(\)"):
         ad.gradient(np.sum, w, ad=ad.AutoJAX)  # type: ignore[arg-type]
+    for step in (0.0, -1.0, "small"):
+        with pytest.raises(ArgumentError, match="step must be a positive number or None, got"):
+            ad.AutoFiniteDiff(step)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="the function comes first"):
         ad.gradient(w, np.sum)
     with pytest.raises(ArgumentError, match="nothing in the model is trainable"):

@@ -261,3 +261,24 @@ def test_only_what_modules_hold_is_trained_in_place(torch: Any) -> None:
         assert carry.model.get("line") is model.get("line")
         assert float(new["w"][0]) != float(carry.model["w"][0])
         np.testing.assert_array_equal(model["w"], [1.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    "library", ["autograd", pytest.param("torch", marks=pytest.mark.needs("torch"))]
+)
+def test_integers_that_a_loss_counts_in_are_as_before_a_batch_that_failed(library: str) -> None:
+    backend, array = ad.AutoAutograd(), np.array
+    if library == "torch":
+        import torch
+
+        backend, array = ad.AutoTorch(), torch.tensor
+    model = {"w": array([1.0, 2.0]), "seen": array([0])}
+
+    def loss(m: Any, x: Any) -> Any:
+        m["seen"] += 1
+        return (m["w"] * x).sum()
+
+    batches = [array([1.0, 1.0]), array([np.nan, 1.0])]
+    with pytest.raises(NonFiniteLossError, match="batch 1") as e:
+        train(loss, model, batches, setup(Descent(0.1), model), ad=backend)
+    assert e.value.model["seen"].tolist() == [1]

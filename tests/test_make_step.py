@@ -11,7 +11,7 @@ import numpy as np
 import optree
 import pytest
 
-from optimisers import Descent, Momentum, TrainState, make_step, setup
+from optimisers import Descent, Momentum, TrainState, ad, make_step, setup
 from optimisers.errors import ArgumentError, DtypeError, StateError
 
 from .line import X, Y, by_hand, counted, fresh, loss
@@ -119,3 +119,14 @@ def test_bad_arguments_of_a_step_get_one_sentence() -> None:
     carry = TrainState(fresh(), setup(Descent(), fresh()))
     with pytest.raises(ArgumentError, match="ad must be a backend"):
         make_step(loss, ad=3)(carry, (X, Y))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_what_is_returned_beside_is_an_array_of_numpy_or_jax_and_its_own(dtype: Any) -> None:
+    model = {"w": np.ones(2, dtype)}
+    (_, aux), _ = ad.value_and_gradient(
+        lambda m: ((m["w"] ** 2).sum(), m["w"]), model, has_aux=True
+    )
+    assert type(aux) is np.ndarray if dtype is np.float64 else isinstance(aux, jax.Array)
+    model["w"][:] = 3
+    np.testing.assert_array_equal(aux, [1.0, 1.0])

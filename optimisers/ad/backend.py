@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ..arrays import adapter_of, describe
+from ..arrays import Adapter, adapter_of, describe
 from ..arrays.needs import need
 from ..arrays.numbers import is_complex, is_trainable_dtype
 from ..errors import ArgumentError, ShapeError
@@ -102,20 +102,32 @@ class Backend:
 
         What that returns undoes what was written since.
         """
-        if not self.carries:
-            return lambda: nothing
 
         def keep() -> Callable[[], None]:
-            kept, _ = flatten(model)
+            kept, structure = flatten(model)
+            restore = self.kept(kept)
 
             def undo() -> None:
-                now = enumerate(zip(flatten(model)[0], kept, strict=True))
-                changed = {i for i, (x, old) in now if x is not old}
-                rebuild(model, program(outline(model).nodes, changed), kept, True)
+                now, shape = flatten(model)
+                if self.carries and shape == structure:
+                    changed = {i for i, x in enumerate(kept) if x is not now[i]}
+                    rebuild(model, program(outline(model).nodes, changed), kept, True)
+                restore()
 
             return undo
 
         return keep
+
+    def kept(self, leaves: Sequence[Any]) -> Callable[[], None]:
+        """Keep the numbers of those leaves that are no parameters; return what writes them back."""
+        found = [(x, adapter) for x in leaves if (adapter := _beside(x)) is not None]
+        written = [(x, adapter, np.array(adapter.view(x))) for x, adapter in found]
+
+        def restore() -> None:
+            for x, adapter, old in written:
+                adapter.write(x, old)
+
+        return restore
 
     def compiled(self, f: Any) -> Callable[..., tuple[Any, Any]]:
         """Return `(state, model, *data) -> (value, gradients)`, to be called many times."""
@@ -134,6 +146,15 @@ class Backend:
 
 def nothing() -> None:
     """There is nothing to undo."""
+
+
+def _beside(x: Any) -> Adapter | None:
+    """Return the adapter of an array that can be written and is no parameter, None for others."""
+    adapter = adapter_of(type(x))
+    if adapter is None or not adapter.may_write(x):
+        return None
+    trained = is_trainable_dtype(adapter.dtype(x)) and adapter.is_parameter(x)
+    return None if trained else adapter
 
 
 def once(arrays: Arrays, grads: Arrays) -> list[Any]:

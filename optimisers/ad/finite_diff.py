@@ -27,6 +27,9 @@ class AutoFiniteDiff(Backend):
     Args:
         step: the relative step; None is the cube root of the machine's epsilon, 6e-6.
 
+    Raises:
+        ArgumentError: a step that is not a positive number.
+
     Examples:
         >>> w = np.array([1.0, 2.0], np.float32)
         >>> ad.gradient(lambda w: (w**3).sum(), w, ad=ad.AutoFiniteDiff()).round(6)
@@ -34,6 +37,11 @@ class AutoFiniteDiff(Backend):
     """
 
     step: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.step is not None and not (isinstance(self.step, int | float) and self.step > 0):
+            raise ArgumentError(f"step must be a positive number or None, got {self.step!r}")
 
     def value_and_gradient(
         self, f: Any, model: Any, *data: Any, has_aux: bool = False, state: State | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ import numpy as np
 from ..arrays import adapter_of
 from ..arrays.numbers import is_complex, is_wide, precision
 from ..arrays.ops import copied
-from .backend import Arrays, Backend, Differentiable
+from .backend import Arrays, Backend, Differentiable, nothing
 from .compiling import Compiled, explained, home, native
 
 
@@ -46,6 +46,10 @@ class AutoJAX(Backend):
         """Ask JAX; it gives the conjugate of the descent direction."""
         out, grads = self.transform(f)(arrays)
         return out, [g.conj() if is_complex(g.dtype) else g for g in grads]
+
+    def kept(self, leaves: Sequence[Any]) -> Callable[[], None]:
+        """Keep nothing: what is traced is written nowhere."""
+        return nothing
 
     def differentiate(self, f: Differentiable, arrays: Arrays) -> tuple[tuple[Any, Any], Arrays]:
         """Ask JAX, in 64 bits where a parameter has them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, ClassVar
@@ -35,6 +36,17 @@ class AutoMLX(Backend):
         if not comes_from(kind, "mlx"):
             return False
         return issubclass(kind, import_module("mlx.core").array | import_module("mlx.nn").Module)
+
+    def kept(self, leaves: Sequence[Any]) -> Callable[[], None]:
+        """Keep all arrays, as copies that nobody computes unless they are asked for."""
+        mx: Any = import_module("mlx.core")
+        copies = [(x, mx.stop_gradient(x)) for x in leaves if isinstance(x, mx.array)]
+
+        def restore() -> None:
+            for x, old in copies:
+                x[...] = old
+
+        return restore
 
     def differentiate(self, f: Differentiable, arrays: Arrays) -> tuple[tuple[Any, Any], Arrays]:
         """Ask MLX; it gives descent directions."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, ClassVar, Literal
@@ -10,7 +9,6 @@ from typing import Any, ClassVar, Literal
 from ..arrays import adapter_of
 from .backend import Arrays, Backend, Differentiable, comes_from
 from .eager import check_value, taken_over
-from .parts import objects_in
 
 
 @dataclass(frozen=True)
@@ -38,22 +36,6 @@ class AutoTensorFlow(Backend):
             return False
         adapter = adapter_of(kind)
         return adapter is not None and adapter.name == "tensorflow"
-
-    def watch(self, model: Any) -> Callable[[], Callable[[], None]]:
-        """Keep the variables that are not trainable, such as running means."""
-        tf: Any = import_module("tensorflow")
-        fixed = [x for x in objects_in(model) if isinstance(x, tf.Variable) and not x.trainable]
-
-        def keep() -> Callable[[], None]:
-            kept = [(x, tf.identity(x)) for x in fixed]
-
-            def undo() -> None:
-                for x, old in kept:
-                    x.assign(old)
-
-            return undo
-
-        return keep
 
     def differentiate(self, f: Differentiable, arrays: Arrays) -> tuple[tuple[Any, Any], Arrays]:
         """Ask a tape that watches all of the arrays; it gives descent directions."""

@@ -45,13 +45,16 @@ class AutoTorch(Backend):
         return issubclass(kind, torch.Tensor | torch.nn.Module)
 
     def watch(self, model: Any) -> Callable[[], Callable[[], None]]:
-        """Keep what modules write when they are called: their buffers, such as running means."""
+        """Keep what modules write when they are called, their buffers, and tensors of integers."""
         import torch
 
-        modules = [x for x in objects_in(model) if isinstance(x, torch.nn.Module)]
+        found = objects_in(model)
+        modules = [x for x in found if isinstance(x, torch.nn.Module)]
+        counts = [x for x in found if isinstance(x, torch.Tensor) and not _has_gradient(x)]
 
         def keep() -> Callable[[], None]:
-            kept = [(x, x.clone()) for module in modules for x in module.buffers(recurse=False)]
+            buffers = [x for module in modules for x in module.buffers(recurse=False)]
+            kept = [(x, x.clone()) for x in (*buffers, *counts)]
 
             def undo() -> None:
                 with torch.no_grad():
@@ -125,6 +128,10 @@ def _tensor(x: Any) -> Any:
 def _is_computed(x: Any) -> bool:
     """Tell whether a tensor is itself a result that somebody may differentiate."""
     return bool(getattr(x, "requires_grad", False)) and not x.is_leaf
+
+
+def _has_gradient(x: Any) -> bool:
+    return bool(x.is_floating_point() or x.is_complex())
 
 
 def _own(x: Any) -> Any:

@@ -161,6 +161,49 @@ def test_tensors_of_tinygrad_that_are_not_computed_yet_are_drawn_once() -> None:
     assert np.allclose(values(mean["mean"]), 1.9375 * np.array([1.0, 2.0]))
 
 
+@pytest.mark.needs("mlx")
+def test_arrays_of_mlx_that_are_written_are_as_before_a_batch_that_failed() -> None:
+    nn, mx = importlib.import_module("mlx.nn"), importlib.import_module("mlx.core")
+
+    class Net(nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.w, self.mean, self.seen = mx.ones(2), mx.zeros(2), mx.array([False])
+            self.freeze(keys=["mean", "seen"])
+
+        def __call__(self, x: Any) -> Any:
+            self.mean += x  # in place, as MLX has it
+            self.seen[0] = mx.isnan(x[0])
+            return (self.w * x).sum()
+
+    net, ones = Net(), mx.ones(2)
+    with pytest.raises(NonFiniteLossError, match="batch 1"):
+        train(lambda m, x: m(x), net, [ones, ones * np.nan], setup(Descent(0.1), net))
+    assert (values(net.mean).tolist(), values(net.seen).tolist()) == ([1.0, 1.0], [False])
+
+
+@pytest.mark.needs("tinygrad")
+@pytest.mark.parametrize("realized", [False, True])
+def test_tensors_that_are_no_parameters_are_as_before_a_batch_that_failed(realized: bool) -> None:
+    Tensor = importlib.import_module("tinygrad").Tensor
+    model = {"w": Tensor([1.0, 2.0]), "mean": Tensor([0.0, 0.0]).is_param_(False),
+             "seen": Tensor([0])}  # fmt: skip
+
+    def loss(m: Any, x: Any) -> Any:
+        written = m["mean"].assign(0.5 * m["mean"] + 0.5 * x), m["seen"].assign(m["seen"] + 1)
+        if realized:
+            Tensor.realize(*written)
+        return ((m["w"] * x) ** 2).sum()
+
+    ones = Tensor([1.0, 1.0])
+    for batches in ([ones, ones * np.nan], [ones] * 4 + [ones * np.nan]):
+        with pytest.raises(NonFiniteLossError, match=f"batch {len(batches) - 1}"):
+            train(loss, model, batches, setup(Descent(0.0), model))
+    assert np.allclose(model["mean"].numpy(), 1 - 0.5**5)
+    assert model["seen"].numpy().tolist() == [5]
+    assert model["w"].numpy().tolist() == [1.0, 2.0]
+
+
 @pytest.mark.needs("tensorflow")
 def test_variables_that_are_not_trained_are_as_before_a_batch_that_failed() -> None:
     import tensorflow as tf
