@@ -48,7 +48,7 @@ class Ground(NamedTuple):
 
 
 GROUNDS = {
-    "light": Ground("#20262e", "#0b62a4", "#8a8f98", ("#cfe3f5", "#f7dcc6", "#d5ecd9", "#e8d9f0")),
+    "light": Ground("#20262e", "#0b62a4", "#6b717b", ("#cfe3f5", "#f7dcc6", "#d5ecd9", "#e8d9f0")),
     "dark": Ground("#e3e6eb", "#63b3ff", "#8d939e", ("#1f4160", "#5c3a1f", "#22492c", "#46305a")),
 }
 

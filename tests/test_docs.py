@@ -177,3 +177,19 @@ def test_the_catalogue_has_each_rule_with_its_formula_and_its_calls_elsewhere() 
     assert "- Optax: `optax.adam(0.001)` is `Adam(0.001)`" in parts["Adam"]
     assert "- PyTorch: `torch.optim.Rprop(w, lr=0.001)` is `Rprop(0.001)`" in parts["Rprop"]
     assert "No call of Optax, PyTorch or Keras gives the same numbers." in parts["MixedPrecision"]
+
+
+def test_words_in_pictures_stand_out_in_both_modes() -> None:
+    from docs.pictures import GROUNDS
+
+    def light(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return sum(w * p for w, p in zip((0.2126, 0.7152, 0.0722), linear, strict=True)) + 0.05
+
+    for mode, page in {"light": "#ffffff", "dark": "#1e2129"}.items():
+        ground = GROUNDS[mode]
+        on_page = [(words, page) for words in (ground.ink, ground.line, ground.grey)]
+        for words, under in [*on_page, *((ground.ink, fill) for fill in ground.fills)]:
+            less, more = sorted((light(words), light(under)))
+            assert more / less >= 4.5, (words, under)  # what WCAG 2.1 asks of text
