@@ -20,14 +20,14 @@ class AdaMax(Rule):
 
         $u \\leftarrow \\max(\\beta_2 u, |g|)$
 
-        step $= \\eta / (1-b_1) \\cdot m / (u + \\epsilon)$
+        step $= \\eta / (1-b) \\cdot m / (u + \\epsilon)$
 
-        $b \\leftarrow b \\beta$
+        $b \\leftarrow b \\beta_1$
 
     State:
         m: first moment, zeros shaped like x, in [g].
         u: largest modulus, zeros shaped like x, real, in [g].
-        b: the products $(\\beta_1^t, \\beta_2^t)$, starting at beta, two scalars.
+        b: the product $\\beta_1^t$, starting at $\\beta_1$, a scalar.
 
     Args:
         eta: learning rate $\\eta \\ge 0$, in [x]; about the size of a step.
@@ -56,13 +56,13 @@ class AdaMax(Rule):
     elementwise: ClassVar[bool] = True
 
     def init(self, x: Any) -> Any:
-        """Return a zero moment, a zero modulus, and the first products of beta."""
-        return jnp.zeros_like(x), real_zeros_like(x), self.beta
+        """Return a zero moment, a zero modulus, and the first product of beta."""
+        return jnp.zeros_like(x), real_zeros_like(x), self.beta[0]
 
     def apply(self, state: Any, x: Any, dx: Any) -> tuple[Any, Any]:
-        """Return the next moment, modulus and products, and the step."""
-        (m, u, (b1, b2)), (beta1, beta2) = state, self.beta
+        """Return the next moment, modulus and product, and the step."""
+        (m, u, b), (beta1, beta2) = state, self.beta
         m = beta1 * m + (1 - beta1) * dx
         u = jnp.maximum(beta2 * u, jnp.abs(dx))
-        step = self.eta / (1 - b1) * ratio(m, u + self.epsilon)
-        return (m, u, (b1 * beta1, b2 * beta2)), step
+        step = self.eta / (1 - b) * ratio(m, u + self.epsilon)
+        return (m, u, b * beta1), step

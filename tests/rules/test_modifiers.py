@@ -89,8 +89,11 @@ def test_every_norm_is_numpys(p: float) -> None:
     # All but the last of one shape, which is compiled once.
     for g in (gradients(1, (3,))[0], np.array([0.0, 3.0, -4.0]), np.zeros(3), np.zeros(0)):
         norm = np.linalg.norm(g, p) if g.all() and g.size else _norm_with_zeros(g, p)
-        wanted = g * min(0.3 / norm, 1) if norm else g
-        np.testing.assert_allclose(clipped(ClipNorm(0.3, p), {"w": g})["w"], wanted, rtol=1e-13)
+        for bound in (0.3 * norm, 3.0 * norm) if norm else (0.3,):
+            wanted = g * min(bound / norm, 1) if norm else g
+            np.testing.assert_allclose(
+                clipped(ClipNorm(bound, p), {"w": g})["w"], wanted, rtol=1e-13
+            )
 
 
 def _norm_with_zeros(g: Any, p: float) -> float:

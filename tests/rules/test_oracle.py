@@ -8,7 +8,7 @@ import pytest
 import optimisers.rules as R
 from optimisers.rules.rule import Rule
 
-from ..cases import ALL, CASES, Case, gradients, make, reference
+from ..cases import ALL, CASES, WITH_EPSILON, Case, gradients, make, reference
 from ..loops import trajectory
 from ..oracles import ORACLES, follow
 
@@ -28,6 +28,21 @@ def test_a_rule_follows_its_paper_in_float64(case: Case) -> None:
     grads[12, ::2] = 0.0
     found = trajectory(case.rule, x, grads)
     np.testing.assert_allclose(found, follow(case.rule, x, grads), rtol=1e-12, atol=1e-12)
+
+
+@WITH_EPSILON
+def test_a_rule_follows_its_paper_with_an_epsilon_that_cannot_be_overlooked(case: Case) -> None:
+    # At 1e-16 it has no say in a step, whatever its sign.
+    rule, x, grads = case.rule.adjust(epsilon=0.3), np.linspace(-2.0, 2.0, 7), gradients(12)
+    found = trajectory(rule, x, grads)
+    np.testing.assert_allclose(found, follow(rule, x, grads), rtol=1e-12, atol=1e-12)
+
+
+def test_the_mean_in_the_state_of_centred_rmsprop_has_its_sign() -> None:
+    # Its square alone is in the step.
+    rule, g = R.RMSProp(rho=0.5, centred=True), np.array([2.0, -4.0])
+    state = rule.apply(rule.init(g), g, g)[0]
+    np.testing.assert_array_equal(rule.apply(state, g, g)[0][1], [1.5, -3.0])
 
 
 @ALL
