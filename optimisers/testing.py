@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from .arrays.numbers import compute_dtype, describe, precision, standard_promotion
-from .rules.fields import numbers_of, rebuild, template_of
-from .rules.rule import Rule, Step, start
+from .rules.fields import numbers_of, rebuild, template_of, with_fields
+from .rules.pick import walked, with_children
+from .rules.rule import Rule, Step, asks_of, scheduled, schedules_of, start
 
 SHAPE = (3, 4)
 
@@ -27,7 +29,8 @@ def check_rule(rule: Rule, *, decays: bool = False, seed: int = 0) -> None:
     elementwise, whether it is, alone and among other parameters. The rule is not changed.
 
     Args:
-        rule: the rule; of a class with conditions, check one for each way it can go.
+        rule: the rule; of a class with conditions, check one for each way it can go. A schedule
+            counts as the number that it begins with; further gradients are equal to the first.
         decays: whether a zero gradient is meant to move a parameter, as weight decay does.
         seed: for the random arrays.
 
@@ -41,8 +44,11 @@ def check_rule(rule: Rule, *, decays: bool = False, seed: int = 0) -> None:
         >>> from optimisers.rules import Adam
         >>> check_rule(Adam(0.1))
     """
-    trial = _Trial(rule, decays, seed)
-    broken = list(_is_rule(rule)) or [sentence for law in LAWS for sentence in _tried(law, trial)]
+    broken = list(_is_rule(rule))
+    if not broken:
+        trial = _Trial(_begun(rule), decays, seed)
+        laws = itertools.chain.from_iterable(_tried(law, trial) for law in LAWS)
+        broken = list(_tried(_answer, trial)) or list(laws)
     if broken:
         name, count = type(rule).__name__, "a law" if len(broken) == 1 else f"{len(broken)} laws"
         raise AssertionError("\n- ".join([f"{name} breaks {count}:", *broken]))
@@ -71,8 +77,13 @@ class _Trial:
             steps.append(step)
         return state, steps
 
+    @property
+    def higher(self) -> int:
+        """How many gradients the rule needs beyond the first."""
+        return max(asks_of(type(part)).least for part in walked(self.rule))
+
     def step(self, state: Any, x: Any, g: Any) -> tuple[Any, Step]:
-        state, out = self.rule.apply(state, x, g)
+        state, out = self.rule.apply(state, x, g, *[g] * self.higher)
         return state, out if isinstance(out, Step) else Step(out)
 
 
@@ -94,6 +105,21 @@ def _is_rule(rule: Any) -> Iterator[str]:
         yield f"expected an instance of optimisers.Rule, got {rule!r}"
     elif "__dataclass_fields__" not in cls.__dict__ or not cls.__dataclass_params__.frozen:
         yield "the class is not a frozen dataclass; decorate it with @dataclass(frozen=True)"
+
+
+def _begun(rule: Any) -> Any:
+    """Return a rule with the numbers that its schedules begin with."""
+    begun = scheduled(rule, 0, np.float32)
+    numbers = {name: float(getattr(begun, name)) for name in schedules_of(rule)}
+    return with_children(with_fields(rule, numbers), _begun)
+
+
+def _answer(trial: _Trial) -> Iterator[str]:
+    x = trial.array()
+    answer = trial.rule.apply(start(trial.rule, x), x, x, *[x] * trial.higher)
+    if not isinstance(answer, tuple | list) or len(answer) != 2:
+        got = f"a tuple of {len(answer)}" if isinstance(answer, tuple) else describe(answer)
+        yield f"answer: apply returned {got}, expected a pair, (next state, step)"
 
 
 def _purity(trial: _Trial) -> Iterator[str]:
@@ -226,7 +252,7 @@ def _packed(trial: _Trial) -> Iterator[str]:
     )
     found, state = model, setup(trial.rule, model)
     for g in grads:
-        state, found = update(state, found, g)
+        state, found = update(state, found, g, *[g] * trial.higher)
     for n, x in model.items():
         if not _close(found[n], _alone(trial, x, [g[n] for g in grads])):
             yield (

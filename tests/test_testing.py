@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from optimisers import Rule, Step
+from optimisers import ClipNorm, OptimiserChain, Rule, SkipNonFinite, Step
 from optimisers.rules.across import ALONE, Across
 from optimisers.testing import LAWS, check_rule
 
@@ -73,9 +73,28 @@ class Replacing(Rule):
         return state, Step(dx, value=x - 0.5 * dx)
 
 
-@pytest.mark.parametrize("rule", [Plain(), Signed(), Whole(), Normed(), Replacing()], ids=repr)
+@dataclass(frozen=True)
+class Damped(Rule):
+    """Takes a second gradient."""
+
+    eta: float = 0.1
+    elementwise: ClassVar[bool] = True
+
+    def apply(self, state: Any, x: Any, dx: Any, dx2: Any) -> Any:
+        return state, self.eta * dx / (1.0 + dx2 * dx2)
+
+
+GOOD = [Plain(), Signed(), Whole(), Normed(), Replacing(), Damped(), OptimiserChain(Damped())]
+
+
+@pytest.mark.parametrize("rule", GOOD, ids=repr)
 def test_a_good_rule_passes_in_silence(rule: Rule) -> None:
     assert check_rule(rule) is None
+
+
+def test_a_rule_that_follows_a_schedule_passes_too() -> None:
+    slow: Any = lambda count: 0.1 / (1 + count)  # noqa: E731
+    check_rule(SkipNonFinite(OptimiserChain(ClipNorm(), Plain(slow))))
 
 
 def test_decay_passes_where_it_is_announced() -> None:
@@ -130,6 +149,11 @@ class Moody(Rule):
 
 
 BROKEN = {
+    "answer: apply returned float32[3, 4], expected a pair": bad(lambda state, x, dx: dx),
+    "answer: apply returned a tuple of 3, expected a pair": bad(
+        lambda state, x, dx: (state, dx, dx)
+    ),
+    "answer: raised TypeError": bad(lambda state: state),
     "purity: apply changed the state": bad(writes_into_its_state, lambda x: {"v": zero(x)}),
     "purity: init or apply changed the rule": Moody(),
     "determinism": bad(remembers_outside),
