@@ -116,7 +116,7 @@ def _begun(rule: Any) -> Any:
 
 def _answer(trial: _Trial) -> Iterator[str]:
     x = trial.array()
-    answer = trial.rule.apply(start(trial.rule, x), x, x, *[x] * trial.higher)
+    answer: Any = trial.rule.apply(start(trial.rule, x), x, x, *[x] * trial.higher)
     if not isinstance(answer, tuple | list) or len(answer) != 2:
         got = f"a tuple of {len(answer)}" if isinstance(answer, tuple) else describe(answer)
         yield f"answer: apply returned {got}, expected a pair, (next state, step)"
