@@ -50,12 +50,12 @@ def prepared(
     if write:
         _check_aliases(layout, plan, leaves, work)
     jobs = jobs_for(layout, box.arrays, work, write, traced)
+    if write and box.placed != tuple(map(id, leaves)):  # what we placed ourselves shares nothing
+        keep_shared(jobs, leaves)
     answer_questions(jobs, traced)
     check(jobs, traced)
     if write and len(jobs) > 1:
         rehearse(jobs)
-    if write and box.placed != tuple(map(id, leaves)):  # what we placed ourselves shares nothing
-        keep_shared(jobs, leaves)
     return Call(layout, leaves, plan, jobs, traced, write)
 
 
@@ -162,7 +162,7 @@ def _placed(
     if not traced:
         # JAX may still be reading host memory: what the caller is free to overwrite once we return,
         # and what we are about to write, if one parameter is the gradient of another.
-        jax.block_until_ready([params for job, _, params in results if _reads_host(job)])
+        jax.block_until_ready([params for job, _, params in results if job.reads_host])
     for job, _, params in results:
         unit = layout.units[job.unit]
         for at in job.movable:
@@ -176,10 +176,6 @@ def _placed(
                 continue
             _place_on_host(new, leaves, places, np.asarray(value), write)
     return new
-
-
-def _reads_host(job: Job) -> bool:
-    return any(isinstance(g, np.ndarray) for gs in job.given.grads for g in gs)
 
 
 def _place_on_host(

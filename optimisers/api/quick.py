@@ -1,7 +1,7 @@
 """The quick way of a step: the programs and numbers of the general way, fewer questions in Python.
 
 It is open where nothing can be missing, shared or refused: all arrays are JAX's and concrete, each
-parameter is one leaf with a gradient of its own, none is frozen, and no rule asks for a reduction.
+parameter is one leaf with a gradient of its own, none is frozen, and no rule can raise for a value.
 All arrays are then looked at as one row, most of them by identity alone. Whatever is unusual is
 left to the general way, which also knows what to say about it.
 """
@@ -20,11 +20,10 @@ from jax.core import Tracer
 from ..arrays.numbers import fits
 from ..arrays.ops import is_traced_type
 from ..state import State
-from ..state.engine import closed, is_owned, opened, run
+from ..state.engine import answer_questions, closed, is_owned, opened, run
 from ..state.kernel import Given
 from ..state.plan import Plan, Whole
 from ..state.programs import Job, begins_of, program_for
-from ..state.spec import Spec
 from ..state.state import Box, check_arrays, copied
 from .inputs import dtype_of, shape_of
 
@@ -50,14 +49,16 @@ def quick_step(
     if len(kinds) > 1 or not _is_concrete(kinds.pop()):
         return None
     # One program refuses on its own what does not fit it; of several, the first would have run.
-    alone = len(units) == 1 and _is_one_device()
+    alone = len(units) == 1 and not whole.asks and _is_one_device()
     if not alone and not _is_in_order(box, whole, arrays, xs, grads):
         return None
     del arrays  # who holds the state is told by counting
+    jobs = [_job(box, u, xs, grads, cut, write) for u, cut in enumerate(whole.cuts)]
+    if whole.asks:
+        answer_questions(jobs, False)
     carried, moved = [], list[Any]()
-    for u, (begin, end) in enumerate(whole.cuts):
-        mine = tuple([gs[begin:end] for gs in grads])
-        done = _called(box, whole, u, xs[begin:end], mine, write)
+    for job in jobs:
+        done = _called(whole, job)
         if done is None or isinstance(done[1][0], Tracer):
             return None  # the latter where somebody's jit is tracing, and the first program with it
         carried.append(done[0])
@@ -68,32 +69,39 @@ def quick_step(
     return target, whole.place([*moved, *others])
 
 
-def _called(
-    box: Box, whole: Whole, u: int, xs: Any, grads: tuple[Any, ...], write: bool
-) -> tuple[Any, Any] | None:
-    """Run the program of a unit; None if the first one refuses: the general way knows why."""
-    unit, held = box.layout.units[u], box.arrays[u]
-    own = write and is_owned(held, unit.hypers)
-    spec, (hyper, carried) = unit.spec, opened(unit, held)
+def _job(box: Box, u: int, xs: Any, grads: Sequence[Any], cut: tuple[int, int], write: bool) -> Job:
+    unit, held, (begin, end) = box.layout.units[u], box.arrays[u], cut
+    own = write and is_owned(held, unit.hypers)  # before the job holds the arrays as well
+    hyper, carried = opened(unit, held)
+    given = Given(tuple([gs[begin:end] for gs in grads]), None, None)
+    members, codes = range(end - begin), box.layout.codes[u]
+    return Job(
+        u, unit.spec, hyper, carried, xs[begin:end], given, members, codes, False, own, write
+    )
+
+
+def _called(whole: Whole, job: Job) -> tuple[Any, Any] | None:
+    """Run a job; None if the first one is refused: the general way knows why."""
     if _is_one_device():
-        known = whole.programs.get((u, own, write))
-        program, begins = known or _program(whole, u, spec, own, write)
+        known = whole.programs.get((job.unit, job.give_state, job.give_params))
+        program, begins = known or _program(whole, job)
+        given = Given(job.given.grads, None, None, tuple(job.answers), begins)
         try:
-            done: tuple[Any, Any] = program(
-                hyper, carried, xs, Given(grads, None, None, (), begins)
-            )
+            done: tuple[Any, Any] = program(job.hyper, job.carried, job.xs, given)
             return done
         except (TypeError, ValueError, RuntimeError):
-            if not u:
+            if not job.unit:
                 return None
-    given, codes = Given(grads, None, None), box.layout.codes[u]
-    job = Job(u, spec, hyper, carried, xs, given, range(len(xs)), codes, False, own, write)
     return run(job, False)
 
 
-def _program(whole: Whole, u: int, spec: Spec, own: bool, write: bool) -> tuple[Any, Any]:
-    program = program_for("step", spec, False, own, write)
-    whole.programs[u, own, write] = found = program, begins_of(spec) if spec.packed else ()
+def _program(whole: Whole, job: Job) -> tuple[Any, Any]:
+    give = job.give_state, job.give_params
+    found = (
+        program_for("step", job.spec, False, *give),
+        begins_of(job.spec) if job.spec.packed else (),
+    )
+    whole.programs[job.unit, *give] = found
     return found
 
 

@@ -3,7 +3,7 @@
 A rule that looks at a norm writes its formula straight down, in `apply`:
 
     norm = jnp.sqrt(across.array(dx * dx, "sum"))       # of this parameter
-    total = jnp.sqrt(across.model(dx * dx, "sum"))      # of all parameters under this rule
+    scale, root = across.model(dx, "norm")              # of all parameters under this rule
 
 What is reduced are elementwise values, so that the same line works on an array and on a packed row
 of many arrays. Where the sum is not known yet, the question itself is what the program returns:
@@ -12,17 +12,20 @@ of many arrays. Where the sum is not known yet, the question itself is what the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
 from ..errors import NonFiniteError
+from .squares import EXPONENTS, root_of, squares
 
-How = Literal["sum", "max", "min"]
-NEUTRAL: dict[str, float] = {"sum": 0.0, "max": -jnp.inf, "min": jnp.inf}
+How = Literal["sum", "max", "min", "norm"]
+NEUTRAL: dict[str, float] = {"sum": 0.0, "norm": 0.0, "max": -jnp.inf, "min": jnp.inf}
 REDUCE: dict[str, Any] = {"sum": jnp.sum, "max": jnp.max, "min": jnp.min}
 COMBINE: dict[str, Any] = {"sum": jnp.add, "max": jnp.maximum, "min": jnp.minimum}
 
@@ -35,6 +38,11 @@ class Ask(NamedTuple):
     key: str
 
 
+def answer_like(ask: Ask, scalar: Any) -> Any:
+    """Return an answer of which each number is `scalar`."""
+    return (scalar,) * len(EXPONENTS) if ask.how == "norm" else scalar
+
+
 class Question(Exception):
     """Leaves `apply` with elementwise values whose reduction is not known yet."""
 
@@ -43,9 +51,34 @@ class Question(Exception):
         self.ask, self.values = ask, values
 
 
-def reduce_whole(values: Any, how: How) -> Any:
+def reduce_whole(values: Any, how: str) -> Any:
     """Reduce all elements of one array; an empty one gives the neutral element."""
     return REDUCE[how](values, initial=NEUTRAL[how])
+
+
+# Compiled, because called eagerly a condition would be compiled anew each time.
+_squares_of_all = jax.jit(lambda values: squares(values, jnp.sum))
+
+
+def reduced(values: Any, how: How, over: Callable[[Any, str], Any] | None = None) -> Any:
+    """Return an answer, such as can be combined with others: of a norm the sums of squares.
+
+    `over` reduces in another way than over everything.
+    """
+    if how != "norm":
+        return (over or reduce_whole)(values, how)
+    return squares(values, lambda v: over(v, "sum")) if over else _squares_of_all(values)
+
+
+def combined(answers: Sequence[Any], how: How) -> Any:
+    """Return the answer for all parameters from those for some of them."""
+    combine = COMBINE["sum" if how == "norm" else how]
+    return jax.tree.map(lambda *each: functools.reduce(combine, each), *answers)
+
+
+def told(answer: Any, how: How) -> Any:
+    """Return what a rule is told of an answer."""
+    return root_of(answer) if how == "norm" else answer
 
 
 class Across:
@@ -57,15 +90,19 @@ class Across:
         return f"{type(self).__name__}()"
 
     def array(self, values: Any, how: How = "sum") -> Any:
-        """Reduce elementwise `values` over this parameter; returns a scalar."""
-        return reduce_whole(values, how)
+        """Reduce elementwise `values` over this parameter; returns a scalar.
+
+        The 2-norm, "norm", is returned as (scale, root) and is `scale * root`: two numbers can say
+        also what the sum of the squares would be too large or too small for.
+        """
+        return told(reduced(values, how), how)
 
     def model(self, values: Any, how: How = "sum") -> Any:
-        """Reduce elementwise `values` over all parameters under this rule; returns a scalar.
+        """Reduce elementwise `values` over all parameters under this rule; returns as `array`.
 
         Rules of one class at different parameters of a state are answered together.
         """
-        return reduce_whole(values, how)
+        return told(reduced(values, how), how)
 
     def require(self, ok: Any, message: str) -> None:
         """Insist on `ok`; on concrete arrays `message` is raised before anything is written."""
@@ -125,7 +162,7 @@ class Replay(Across):
     def array(self, values: Any, how: How = "sum") -> Any:
         """Reduce over this parameter, or ask to have it reduced."""
         if self.whole:
-            return reduce_whole(self._masked(values, how), how)
+            return told(reduced(self._masked(values, how), how), how)
         return self._next(Ask("array", how, ""), values)
 
     def model(self, values: Any, how: How = "sum") -> Any:
@@ -145,4 +182,4 @@ class Replay(Across):
         if self.given == len(self.answers):
             raise Question(ask, self._masked(values, ask.how))
         self.given += 1
-        return self.answers[self.given - 1]
+        return told(self.answers[self.given - 1], ask.how)

@@ -10,26 +10,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .numeric import abs2, safe_sqrt
-
 
 def scaled_norm(dx: Any, p: float, reduce: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
     """Return (scale, root) such that the p-norm of `dx` is `scale * root`.
 
-    `reduce(values, how)` is `across.array` or `across.model`. The squares of 1e30 do not fit into
+    `reduce(values, how)` is `across.array` or `across.model`. The powers of 1e30 do not fit into
     float32, those of 1e-30 vanish; divided by (about) the largest element first, they are small.
     """
+    if p == 2:
+        found: tuple[Any, Any] = reduce(dx, "norm")
+        return found
     size = jnp.abs(dx)
     if p == 0:
         return jnp.ones((), size.dtype), reduce((size != 0).astype(size.dtype), "sum")
-    if p in (1, 2):
-        # A power of two divides without rounding, so that [3, 4] still has a norm of exactly 5.
+    if p == 1:
+        # A power of two divides without rounding, so that [3, 4] still has a norm of exactly 7.
         # It is the exponent that is reduced over the model: parameters of several dtypes would
         # round a number between two powers to different ones, and divide by different scales.
         scale = _power_of_two(reduce(_exponent(size), "max"), size.dtype)
-        if p == 1:
-            return scale, reduce(size / scale, "sum")
-        return scale, safe_sqrt(reduce(abs2(dx / scale), "sum"))
+        return scale, reduce(size / scale, "sum")
     # Of no element at all the maximum is -inf (and the minimum inf), but the norm is 0.
     top = reduce(size, "max")
     largest = jnp.maximum(top, 0)

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ..arrays.numbers import precision, x64_enabled
 from ..arrays.ops import concretely
 from ..errors import NonFiniteError, RuleError
-from ..rules.across import COMBINE, Ask
+from ..rules.across import Ask, How, combined
 from . import rows as host_rows
 from .kernel import Carried, Given, ask_unit, step_unit
 from .layout import Layout, Unit
@@ -42,8 +42,10 @@ def jobs_for(
             jobs.append(_whole(layout, u, arrays[u], todo, present, live, traced))
         else:
             jobs += _singles(layout, u, arrays[u], todo, present)
+        host = any(isinstance(g, np.ndarray) for gs in todo.grads for g in gs)
         for job in jobs:
             if job.unit == u:
+                job.reads_host = host
                 job.give_state = owned
                 full = job.given.present is None
                 job.give_params = write and full and not (traced or todo.alias or unit.host)
@@ -146,55 +148,66 @@ def closed(unit: Unit, arrays: list[Any], members: Sequence[int], carried: Carri
 
 
 def answer_questions(jobs: Sequence[Job], traced: bool) -> None:
-    """Run, job by job, what must be known before a step: norms of arrays and of the model."""
+    """Run, job by job, what must be known before a step: norms of the model, and what they need.
+
+    What only one job asks, its own program answers on the way.
+    """
+    asked = Counter(ask.key for job in jobs for ask in job.spec.asks if ask.scope == "model")
+    common = {key for key, jobs_asking in asked.items() if jobs_asking > 1}
     while True:
-        waiting = [(job, job.spec.asks[len(job.answers)]) for job in jobs
-                   if len(job.answers) < len(job.spec.asks)]  # fmt: skip
+        waiting = [(job, left[0]) for job, left in ((job, _left(job)) for job in jobs)
+                   if any(ask.key in common for ask in left)]  # fmt: skip
         if not waiting:
             return
-        own = [job for job, ask in waiting if ask.scope == "array"]
+        own = [job for job, ask in waiting if ask.key not in common]
         if own:
             for job in own:
                 job.answers.append(_asked(job, traced))
             continue
         key = _next_key(waiting)
-        asked = [job for job, ask in waiting if ask.key == key]
-        parts = [_asked(job, traced) for job in asked]
+        asking = [job for job, ask in waiting if ask.key == key]
+        parts = [_asked(job, traced) for job in asking]
         how = next(ask.how for _, ask in waiting if ask.key == key)
-        for job in asked:
+        for job in asking:
             job.answers.append(_combine(parts, how, job, traced))
+
+
+def _left(job: Job) -> tuple[Ask, ...]:
+    return job.spec.asks[len(job.answers) :]
 
 
 def _next_key(waiting: Sequence[tuple[Job, Ask]]) -> str:
     """Return a question that every job which will ever ask it is asking now."""
     for _, ask in waiting:
-        later = {a.key for job, _ in waiting for a in job.spec.asks[len(job.answers) + 1 :]}
+        later = {a.key for job, _ in waiting for a in _left(job)[1:]}
         if ask.key not in later:
             return ask.key
     raise RuleError("rules at different parameters ask about the whole model in opposite orders")
 
 
-def _combine(parts: Sequence[Any], how: str, job: Job, traced: bool) -> Any:
+def _combine(parts: Sequence[Any], how: How, job: Job, traced: bool) -> Any:
     if len(parts) == 1:
         return parts[0]
     dtype = job.hyper.dtype if job.spec.packed else job.hyper[0].dtype
     if traced:
-        return functools.reduce(COMBINE[how], [jnp.asarray(p).astype(dtype) for p in parts])
-    with precision(any(str(p.dtype) == "float64" for p in parts)):
-        if len({getattr(p, "sharding", None) for p in parts}) > 1:
-            parts = list(map(np.asarray, parts))  # or the answer would draw all to one device
-        return concretely(_combined(how, str(dtype)), tuple(parts))
+        return combined(jax.tree.map(lambda p: p.astype(dtype), parts), how)
+    leaves = jax.tree.leaves(parts)
+    with precision(any(str(p.dtype) == "float64" for p in leaves)):
+        if len({getattr(p, "sharding", None) for p in leaves}) > 1:
+            parts = jax.tree.map(np.asarray, parts)  # or the answer would draw all to one device
+        return concretely(_combining(how, str(dtype)), tuple(parts))
 
 
 @functools.cache
-def _combined(how: str, dtype: str) -> Any:
+def _combining(how: How, dtype: str) -> Any:
     """Return the program that combines the units' parts of a reduction, in the widest of them."""
 
-    def combined(parts: Any) -> Any:
-        widest = np.result_type(*(p.dtype for p in parts))
-        return functools.reduce(COMBINE[how], [p.astype(widest) for p in parts]).astype(dtype)
+    def combining(parts: Any) -> Any:
+        widest = np.result_type(*(p.dtype for p in jax.tree.leaves(parts)))
+        wide = [jax.tree.map(lambda p: p.astype(widest), part) for part in parts]
+        return jax.tree.map(lambda p: p.astype(dtype), combined(wide, how))
 
-    return jax.jit(combined)
+    return jax.jit(combining)
 
 
 def _asked(job: Job, traced: bool) -> Any:
@@ -206,7 +219,10 @@ def _asked(job: Job, traced: bool) -> Any:
             job.xs,
             flagged(job.answered),
         )
-    return called(job, "ask")
+    answer, grads = called(job, "ask")
+    if grads is not None:
+        job.given = job.given._replace(grads=grads)
+    return answer
 
 
 def check(jobs: Sequence[Job], traced: bool) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..arrays.numbers import compute_dtype, fits, precision, scalar_dtype, standard_promotion
 from ..errors import RuleTypeError
-from ..rules.across import COMBINE, NEUTRAL, REDUCE, Question, Replay
+from ..rules.across import REDUCE, Question, Replay, combined, reduced
 from ..rules.fields import rebuild
 from ..rules.rule import Flow, both, hold, start
 from .spec import NEAR, WIDTH, Spec
@@ -119,9 +119,10 @@ def check_fit(spec: Spec, hyper: Any, xs: Sequence[Any], grads: Sequence[Sequenc
     wanted = [(len(shapes), width)] if spec.packed else [(width,)] * len(shapes)
     if list(map(jnp.shape, [hyper] if spec.packed else hyper)) != wanted:
         raise Unfit
-    if any(list(map(jnp.shape, some)) != shapes for some in (xs, *grads)):
+    loose = [gs for gs in grads if isinstance(gs, tuple)]  # not in rows, by a question before
+    if any(list(map(jnp.shape, some)) != shapes for some in (xs, *loose)):
         raise Unfit
-    given = {g.dtype for gs in grads for g in gs}
+    given = {g.dtype for gs in loose for g in gs}
     if {str(x.dtype) for x in xs} != {spec.dtype} or not all(fits(g, spec.dtype) for g in given):
         raise Unfit
 
@@ -132,9 +133,10 @@ def step_unit(
     """Take one step with a whole unit; parameters and gradients as tuples of arrays."""
     with precision(spec.wide), standard_promotion(spec.dtype):
         if not spec.packed:
+            given = _answered(spec, hyper, carried, xs, given, ask_unit)
             return _step_bundle(spec, hyper, carried, xs, given, steps)
-        grads = tuple(pack(spec, gs) for gs in given.grads)
-        out = step_rows(spec, hyper, carried, pack(spec, xs), given._replace(grads=grads), steps)
+        given = given._replace(grads=in_rows(spec, given.grads))
+        out = step_rows(spec, hyper, carried, pack(spec, xs), given, steps)
         params = unpack(spec, out.params, None if steps else xs, given.begins)
         return out._replace(params=params)
 
@@ -144,12 +146,23 @@ def step_rows(
 ) -> Outcome:
     """Take one step with a pack that is in rows already."""
     with precision(spec.wide), standard_promotion(spec.dtype):
+        given = _answered(spec, hyper, carried, rows, given, ask_rows)
         tables, arrays, moved, checks = _over_rows(
             spec, hyper, carried, rows, given, functools.partial(_run, spec, steps=steps)
         )
         first = spec.first
         scalars = tuple(table[first] for table in tables)
         return Outcome(Carried(scalars, arrays), moved, tuple(c[first] for c in checks))
+
+
+def _answered(
+    spec: Spec, hyper: Any, carried: Carried, xs: Any, given: Given, ask: Callable[..., Any]
+) -> Given:
+    """Answer the questions that nobody else is asked, and so were left to this program."""
+    while len(given.answers) < len(spec.asks):
+        answer = ask(spec, hyper, carried, xs, given)
+        given = given._replace(answers=(*given.answers, answer))
+    return given
 
 
 def _step_bundle(
@@ -180,7 +193,7 @@ def _over_rows(
 ) -> Any:
     """Map `run` over the rows of a pack, each with the tables' rows of its own parameter."""
     owner = spec.owner
-    spread = [a[owner] if getattr(a, "ndim", 0) else a for a in given.answers]
+    spread = jax.tree.map(lambda a: a[owner] if jnp.ndim(a) else a, given.answers)
     present = given.present if given.present is True else given.present[owner]
     live = given.live if given.live is True else given.live[owner]
     inside = _inside(spec) if spec.asks else None
@@ -190,7 +203,7 @@ def _over_rows(
         return run(h, s, m, x, Given(gs, p, ok, ()), replay)
 
     axes = [None if x is True or x is None else 0 for x in (present, live, inside)]
-    by = [0 if getattr(a, "ndim", 0) else None for a in spread]
+    by = jax.tree.map(lambda a: 0 if jnp.ndim(a) else None, spread)
     mapped = jax.vmap(one, (0, 0, 0, 0, 0, axes[0], axes[1], by, axes[2]))
     tables = tuple(table[owner] for table in carried.scalars)
     args = (hyper[owner], tables, carried.moments, rows, given.grads)
@@ -201,17 +214,16 @@ def ask_unit(spec: Spec, hyper: Any, carried: Carried, xs: Any, given: Given) ->
     """Answer the next question of a unit: [k], or a scalar where it is the model's."""
     with precision(spec.wide), standard_promotion(spec.dtype):
         if spec.packed:
-            grads = tuple(pack(spec, gs) for gs in given.grads)
-            rows = pack(spec, xs)
-            return ask_rows(spec, hyper, carried, rows, given._replace(grads=grads))
+            given = given._replace(grads=in_rows(spec, given.grads))
+            return ask_rows(spec, hyper, carried, pack(spec, xs), given)
         ask = spec.asks[len(given.answers)]
         parts = []
         for i, x in enumerate(xs):
             mine = _only(given, i)
             replay = Replay(given.answers, mask=mine.live)
             args = (hyper[i], carried.scalars[i], carried.moments[i], x, mine, replay)
-            parts.append(REDUCE[ask.how](_question(spec, *args), initial=NEUTRAL[ask.how]))
-        return _combined(parts, ask.how, spec)
+            parts.append(reduced(_question(spec, *args), ask.how))
+        return _in_tables(spec, combined(parts, ask.how))
 
 
 def ask_rows(spec: Spec, hyper: Any, carried: Carried, rows: Any, given: Given) -> Any:
@@ -220,15 +232,19 @@ def ask_rows(spec: Spec, hyper: Any, carried: Carried, rows: Any, given: Given) 
         ask = spec.asks[len(given.answers)]
         values = _over_rows(spec, hyper, carried, rows, given, lambda *args: _question(spec, *args))
         if ask.scope == "model":
-            return REDUCE[ask.how](values, initial=NEUTRAL[ask.how]).astype(
-                scalar_dtype(spec.dtype)
-            )
-        each = REDUCE[ask.how](values, axis=1)
-        segments = getattr(jax.ops, f"segment_{ask.how}")
-        k = len(spec.shapes)
-        return segments(each, spec.owner, k, indices_are_sorted=True).astype(
-            scalar_dtype(spec.dtype)
-        )
+            return _in_tables(spec, reduced(values, ask.how))
+
+        def of_each(v: Any, how: str) -> Any:
+            segments = getattr(jax.ops, f"segment_{how}")
+            each = REDUCE[how](v, axis=1)
+            return segments(each, spec.owner, len(spec.shapes), indices_are_sorted=True)
+
+        return _in_tables(spec, reduced(values, ask.how, of_each))
+
+
+def _in_tables(spec: Spec, answer: Any) -> Any:
+    """Return an answer in the dtype of the numbers beside the parameters."""
+    return jax.tree.map(lambda a: a.astype(scalar_dtype(spec.dtype)), answer)
 
 
 def _question(spec: Spec, *args: Any) -> Any:
@@ -238,13 +254,6 @@ def _question(spec: Spec, *args: Any) -> Any:
     except Question as question:
         return jnp.broadcast_to(question.values, args[3].shape)
     raise AssertionError(f"{spec.rule_name} asked for a reduction once, and not again")
-
-
-def _combined(parts: Sequence[Any], how: str, spec: Spec) -> Any:
-    total = parts[0]
-    for part in parts[1:]:
-        total = COMBINE[how](total, part)
-    return total.astype(scalar_dtype(spec.dtype))
 
 
 def _inside(spec: Spec) -> Any:
@@ -282,6 +291,11 @@ def pack(spec: Spec, xs: Sequence[Any]) -> Any:
             flat = jnp.pad(flat, (0, rows * WIDTH - size))
         parts.append(flat.reshape(rows, WIDTH))
     return jnp.concatenate(parts)
+
+
+def in_rows(spec: Spec, grads: Sequence[Any]) -> tuple[Any, ...]:
+    """Return gradients, order by order, in rows, where they are not."""
+    return tuple(pack(spec, gs) if isinstance(gs, tuple) else gs for gs in grads)
 
 
 def unpack(

@@ -56,6 +56,7 @@ class Whole:
     Checking one long tuple costs a fraction of checking each unit: the quick way of a step.
 
     place: how to put the results, and after them the other leaves, in the order of the leaves.
+    asks: whether any rule asks for a reduction.
     avals: the abstract values (shape and dtype) of the arrays that were found to fit last time.
     programs: for each unit, state given away or not, and call: its program and its `begins`.
     """
@@ -66,6 +67,7 @@ class Whole:
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[Any, ...]
     cuts: tuple[tuple[int, int], ...]
+    asks: bool
     avals: Sequence[Any] = ()
     programs: dict[tuple[int, bool, bool], tuple[Any, Any]] = field(default_factory=dict)
 
@@ -169,7 +171,7 @@ def _whole(
         return None
     if any(unit.host for unit in layout.units) or any(m.prunes for m in matches):
         return None
-    if any(spec.asks or spec.requires or spec.every_call or spec.wide for spec in specs):
+    if any(spec.requires or spec.every_call or spec.wide for spec in specs):
         return None
     if any(-1 in _firsts(unit, m) for unit in units for m in matches):
         return None
@@ -182,6 +184,7 @@ def _whole(
         tuple(shape for spec in specs for shape in spec.shapes),
         tuple(np.dtype(spec.dtype) for spec in specs for _ in spec.shapes),
         tuple(zip([0, *ends], ends, strict=False)),
+        any(spec.asks for spec in specs),
     )
 
 

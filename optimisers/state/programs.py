@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from ..arrays.numbers import precision
 from ..arrays.ops import concretely, on_cpu
 from .kernel import Carried, Given, ask_rows, ask_unit, check_fit, step_rows, step_unit
+from .kernel import in_rows as rows_of
 from .spec import NEAR, Spec
 
 
@@ -26,7 +27,7 @@ class Job:
     """One program to run: what it is given, and where its results belong.
 
     members: the places in the unit of the job's parameters. give_state, give_params: whose memory
-    is given to the results.
+    is given to the results. reads_host: whether some gradient is memory of the caller's.
     """
 
     unit: int
@@ -40,6 +41,7 @@ class Job:
     host: bool
     give_state: bool = False
     give_params: bool = False
+    reads_host: bool = False
     answers: list[Any] = field(default_factory=list)
 
     @property
@@ -129,10 +131,7 @@ def _is_of_devices(error: ValueError) -> bool:
 def _bring_home(job: Job) -> None:
     """Move gradients to where their parameters are, and a unit's state along."""
     homes = list(map(_home, job.xs))
-    grads = tuple(
-        tuple(jax.device_put(g, home) for g, home in zip(gs, homes, strict=True))
-        for gs in job.given.grads
-    )
+    grads = tuple(tuple(map(jax.device_put, gs, homes)) for gs in job.given.grads)
     job.given = job.given._replace(grads=grads)
     if len(homes[0].device_set) == 1:
         job.hyper, job.carried = jax.device_put((job.hyper, job.carried), homes[0])
@@ -185,7 +184,10 @@ def program_for(
         return step(spec, hyper, carried, xs, flagged(given)).checks
 
     def asked(hyper: Any, carried: Any, xs: Any, given: Any) -> Any:
-        return ask(spec, hyper, carried, xs, flagged(given))
+        # Once in rows, gradients are one argument of the programs to come.
+        given, loose = flagged(given), spec.packed and not in_rows
+        given = given._replace(grads=rows_of(spec, given.grads)) if loose else given
+        return ask(spec, hyper, carried, xs, given), given.grads if loose else None
 
     function = {"step": stepped, "steps": measured, "check": checked, "ask": asked}[what]
     donate = tuple(i for i, give in ((1, give_state), (2, give_params)) if give)

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..arrays.numbers import compute_dtype, is_wide, precision, scalar_dtype, standard_promotion
 from ..errors import RuleTypeError
-from ..rules.across import Ask, Question, Replay
+from ..rules.across import Ask, Question, Replay, answer_like
 from ..rules.fields import Template, rebuild
 from ..rules.rule import Flow, Wrapper, asks_of, start
 
@@ -241,7 +241,7 @@ def discovered(
     with precision(is_wide(dtype)), standard_promotion(dtype):
         while True:
             known = len(asks)
-            answers = [jax.ShapeDtypeStruct((), real)] * known
+            answers = [answer_like(ask, jax.ShapeDtypeStruct((), real)) for ask in asks]
             jax.eval_shape(trial, numbers_struct(template, dtype), probe, answers)
             if len(asks) == known:
                 return tuple(asks), tuple(messages)
