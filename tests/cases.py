@@ -14,7 +14,7 @@ import pytest
 
 import optimisers.rules as R
 from optimisers.rules.checks import names_of
-from optimisers.rules.rule import Rule
+from optimisers.rules.rule import Rule, Wrapper
 
 DATA = Path(__file__).parent / "data"
 
@@ -41,6 +41,11 @@ class Case:
     def rule(self) -> Rule:
         """The rule itself."""
         return make(self.call)
+
+    @property
+    def around(self) -> bool:
+        """Whether it goes around whole rules, and so stands in no chain."""
+        return isinstance(self.rule, Wrapper) and self.rule.outside > 0
 
 
 def make(call: str) -> Rule:

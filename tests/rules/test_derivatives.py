@@ -23,7 +23,7 @@ STEPS = 3
 
 @functools.cache
 def loss_of(call: str) -> Any:
-    """Return a loss after three steps and its derivatives, by numbers, parameter and gradients."""
+    """Return a loss after some steps and its derivatives, by numbers, parameter and gradients."""
     template = template_of(make(call))
 
     def loss(numbers: Any, x: Any, grads: Any) -> Any:
@@ -62,8 +62,16 @@ def differences(loss: Any, point: Any, which: int) -> Any:
 
 @ALL
 def test_derivatives_agree_with_finite_differences(case: Case) -> None:
+    agree(case, gradients(STEPS, (4,), 7))
+
+
+def test_derivatives_agree_where_radam_corrects_a_step_by_its_variance() -> None:
+    agree(Case("RAdam(beta=(0.9, 0.9))"), gradients(6, (4,), 7))  # from the fifth on
+
+
+def agree(case: Case, grads: Any) -> None:
     with precision(True):
-        loss, here = loss_of(case.call), point(case)
+        loss, here = loss_of(case.call), (*point(case)[:2], grads)
         for which, found in enumerate(loss(*here)[1]):
             wanted = differences(loss, here, which)
             size = 1 + np.abs(wanted).max(initial=0.0)
