@@ -115,7 +115,7 @@ def replaced_rules_keep_state_in_pieces(mesh: Mesh) -> None:
 
 
 def entry_of(text: str) -> str:
-    """Return what always runs: sums at other scales are branches, where the plain one is no good."""
+    """Return what always runs; where the plain sum of squares is no good, branches do."""
     _, entry = text.split("\nENTRY ")
     return entry
 
