@@ -49,13 +49,14 @@ def quick_step(
     if len(kinds) > 1 or not _is_concrete(kinds.pop()):
         return None
     # One program refuses on its own what does not fit it; of several, the first would have run.
-    alone = len(units) == 1 and not whole.asks and _is_one_device()
+    alone = len(units) == 1 and _is_one_device()
     if not alone and not _is_in_order(box, whole, arrays, xs, grads):
         return None
     del arrays  # who holds the state is told by counting
     jobs = [_job(box, u, xs, grads, cut, write) for u, cut in enumerate(whole.cuts)]
-    if whole.asks:
-        answer_questions(jobs, False)
+    if whole.asks and len(units) > 1:
+        dtypes = {job.spec.dtype for job in jobs}
+        answer_questions(jobs, False, _is_one_device() and len(dtypes) == 1)
     carried, moved = [], list[Any]()
     for job in jobs:
         done = _called(whole, job)

@@ -22,7 +22,7 @@ from ..rules.across import Ask, How, combined
 from . import rows as host_rows
 from .kernel import Carried, Given, ask_unit, step_unit
 from .layout import Layout, Unit
-from .programs import Job, Work, called, flagged, kept_home
+from .programs import Job, Work, called, flagged, joint_question, kept_home
 from .spec import Spec
 
 
@@ -147,10 +147,11 @@ def closed(unit: Unit, arrays: list[Any], members: Sequence[int], carried: Carri
         arrays[begin : begin + moments] = carried.moments[at]
 
 
-def answer_questions(jobs: Sequence[Job], traced: bool) -> None:
+def answer_questions(jobs: Sequence[Job], traced: bool, jointly: bool = False) -> None:
     """Run, job by job, what must be known before a step: norms of the model, and what they need.
 
-    What only one job asks, its own program answers on the way.
+    What only one job asks, its own program answers on the way. jointly: have one program answer
+    for all jobs, which must be of one dtype, at one place, and always the same ones.
     """
     asked = Counter(ask.key for job in jobs for ask in job.spec.asks if ask.scope == "model")
     common = {key for key, jobs_asking in asked.items() if jobs_asking > 1}
@@ -166,10 +167,23 @@ def answer_questions(jobs: Sequence[Job], traced: bool) -> None:
             continue
         key = _next_key(waiting)
         asking = [job for job, ask in waiting if ask.key == key]
-        parts = [_asked(job, traced) for job in asking]
         how = next(ask.how for _, ask in waiting if ask.key == key)
+        if jointly:
+            _ask_jointly(asking, how)
+            continue
+        parts = [_asked(job, traced) for job in asking]
         for job in asking:
             job.answers.append(_combine(parts, how, job, traced))
+
+
+def _ask_jointly(jobs: Sequence[Job], how: How) -> None:
+    program = joint_question(tuple(job.spec for job in jobs), how)
+    args = [(job.hyper, job.carried, job.xs, job.answered) for job in jobs]
+    answer, grads = concretely(program, args)
+    for job, rows in zip(jobs, grads, strict=True):
+        job.answers.append(answer)
+        if rows is not None:
+            job.given = job.given._replace(grads=rows)
 
 
 def _left(job: Job) -> tuple[Ask, ...]:

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from ..arrays.numbers import precision
 from ..arrays.ops import concretely, on_cpu
+from ..rules.across import How, combined
 from .kernel import Carried, Given, ask_rows, ask_unit, check_fit, step_rows, step_unit
 from .kernel import in_rows as rows_of
 from .spec import NEAR, Spec
@@ -170,7 +171,6 @@ def program_for(
 ) -> Any:
     """Return the compiled function for a spec; it holds nothing but static data."""
     step = step_rows if in_rows else step_unit
-    ask = ask_rows if in_rows else ask_unit
 
     def stepped(hyper: Any, carried: Any, xs: Any, given: Any) -> Any:
         if not in_rows:
@@ -183,15 +183,34 @@ def program_for(
     def checked(hyper: Any, carried: Any, xs: Any, given: Any) -> Any:
         return step(spec, hyper, carried, xs, flagged(given)).checks
 
-    def asked(hyper: Any, carried: Any, xs: Any, given: Any) -> Any:
-        # Once in rows, gradients are one argument of the programs to come.
-        given, loose = flagged(given), spec.packed and not in_rows
-        given = given._replace(grads=rows_of(spec, given.grads)) if loose else given
-        return ask(spec, hyper, carried, xs, given), given.grads if loose else None
+    def asked(*args: Any) -> Any:
+        return _asked(spec, in_rows, *args)
 
     function = {"step": stepped, "steps": measured, "check": checked, "ask": asked}[what]
     donate = tuple(i for i, give in ((1, give_state), (2, give_params)) if give)
     return jax.jit(function, donate_argnums=donate)
+
+
+def _asked(spec: Spec, in_rows: bool, hyper: Any, carried: Any, xs: Any, given: Any) -> Any:
+    """Return the answer to a question, and of a pack the gradients in rows.
+
+    In rows, they are one argument of the programs to come.
+    """
+    given, loose = flagged(given), spec.packed and not in_rows
+    given = given._replace(grads=rows_of(spec, given.grads)) if loose else given
+    ask = ask_rows if in_rows else ask_unit
+    return ask(spec, hyper, carried, xs, given), given.grads if loose else None
+
+
+@functools.lru_cache(maxsize=256)
+def joint_question(specs: tuple[Spec, ...], how: How) -> Any:
+    """Return the compiled function in which several units answer what all of them are asked."""
+
+    def asked(units: Any) -> Any:
+        found = [_asked(spec, False, *args) for spec, args in zip(specs, units, strict=True)]
+        return combined([answer for answer, _ in found], how), [grads for _, grads in found]
+
+    return jax.jit(asked)
 
 
 def rehearse(jobs: Sequence[Job]) -> None:
