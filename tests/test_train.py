@@ -251,6 +251,15 @@ def test_a_loss_that_is_not_finite_stops_the_loop_and_nothing_is_lost() -> None:
     assert str(pickle.loads(pickle.dumps(NonFiniteLossError("m", 1, 2)))) == "m"
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Take Ctrl-C as Python does, also where a shell started the tests in its background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("where", ["data", "callback", "loss", "signal in the callback"])
 def test_ctrl_c_returns_what_was_reached(where: str) -> None:
     model = fresh(np.array)
@@ -284,6 +293,7 @@ def test_ctrl_c_returns_what_was_reached(where: str) -> None:
     assert optimisers.get_path(state, "w/steps") == 3
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(("name", "reached"), [("owned", 0), ("update_", 1)])
 def test_ctrl_c_waits_for_what_is_being_written(
     monkeypatch: pytest.MonkeyPatch, name: str, reached: int
