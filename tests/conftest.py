@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -93,3 +94,11 @@ def lenient_for_peers(request: pytest.FixtureRequest) -> Iterator[None]:
 def file(tmp_path: Path) -> Path:
     """Return where a state may be saved."""
     return tmp_path / "state.safetensors"
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Take Ctrl-C as Python does, also where a shell started the tests in its background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -39,8 +39,8 @@ from optimisers import (
 )
 from optimisers.api.update import prepared
 from optimisers.rules.across import ALONE, Across
-from optimisers.state.plan import located
-from optimisers.state.programs import given_to, program_for
+from optimisers.state.plan import flattened
+from optimisers.state.programs import arguments, program_for
 
 SPECS = {
     "rows": ((136, 128), P("data")),
@@ -128,12 +128,11 @@ def inside(state: Any, model: Any) -> str:
 
 def outside(state: Any, model: Any) -> list[str]:
     """Return the compiled texts of the programs of an eager step."""
-    found = located(state._box.layout, (), model, (halves(model),))
-    texts = []
-    for job in prepared(state, *found, "parts", False).jobs:
-        args = job.hyper, job.carried, job.xs, given_to(job)
-        texts.append(program_for("step", job.spec, job.in_rows).lower(*args).compile().as_text())
-    return texts
+    found = flattened(state._box.layout, (), (model, halves(model)))
+    jobs = prepared(state, *found, "parts", False).jobs
+    programs = [program_for("step", job.spec, job.in_rows) for job in jobs]
+    lowered = [program.lower(*arguments(job)) for program, job in zip(programs, jobs, strict=True)]
+    return [each.compile().as_text() for each in lowered]
 
 
 def a_step_moves_nothing(mesh: Mesh) -> None:

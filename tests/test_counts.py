@@ -22,8 +22,8 @@ from optimisers import (
     update_,
 )
 from optimisers.api.update import prepared
-from optimisers.state.plan import located
-from optimisers.state.programs import given_to, program_for
+from optimisers.state.plan import flattened
+from optimisers.state.programs import arguments, program_for
 
 from .compiles import compiles
 
@@ -83,12 +83,11 @@ def test_memory_beyond_model_state_and_gradients_is_a_tenth_at_most() -> None:
     tree = {**model(), "wide": jnp.ones((600, 600))}
     state, g = setup(Adam(), tree), halves(tree)
     alive = sum(x.nbytes for x in jax.tree.leaves((state, tree, g)))
-    found = located(state._box.layout, (), tree, (g,))
+    found = flattened(state._box.layout, (), (tree, g))
     beyond = 0
     for job in prepared(state, *found, "parts", False).jobs:
         program = program_for("step", job.spec, job.in_rows, True, True)
-        args = job.hyper, job.carried, job.xs, given_to(job)
-        used = program.lower(*args).compile().memory_analysis()
+        used = program.lower(*arguments(job)).compile().memory_analysis()
         assert used.alias_size_in_bytes > 0.9 * sum(x.nbytes for x in job.xs)
         new = used.output_size_in_bytes - used.alias_size_in_bytes
         beyond = max(beyond, new + used.temp_size_in_bytes)

@@ -18,25 +18,14 @@ import numpy as np
 import pytest
 
 import optimisers
-from optimisers import (
-    Descent,
-    Momentum,
-    ad,
-    adjust_,
-    freeze,
-    freeze_,
-    setup,
-    thaw_,
-    train,
-    update,
-)
+from optimisers import Descent, Momentum, ad, adjust_, freeze, freeze_, setup, thaw_, train, update
 from optimisers.errors import (
     ArgumentError,
     NonFiniteError,
     NonFiniteLossError,
     ShapeError,
     StateError,
-)
+)  # fmt: skip
 
 from .compiles import compiles
 from .line import X, Y, by_hand, counted, fresh, loss
@@ -249,14 +238,6 @@ def test_a_loss_that_is_not_finite_stops_the_loop_and_nothing_is_lost() -> None:
     again, _ = train(loss, e.value.model, [(X, Y)], e.value.state)
     assert optimisers.get_path(again, "w/steps") == 3
     assert str(pickle.loads(pickle.dumps(NonFiniteLossError("m", 1, 2)))) == "m"
-
-
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """Take Ctrl-C as Python does, also where a shell started the tests in its background."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("interruptible")

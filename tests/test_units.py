@@ -17,8 +17,8 @@ import pytest
 from optimisers import Adam, Momentum, adjust, adjust_, freeze, setup, thaw, update, update_
 from optimisers.api.general import prepared
 from optimisers.api.quick import quick_step
-from optimisers.state.plan import located
-from optimisers.state.programs import given_to, program_for
+from optimisers.state.plan import flattened, located
+from optimisers.state.programs import arguments, program_for
 
 from .compiles import compiles
 
@@ -60,7 +60,7 @@ def test_the_cuts_of_a_pack_are_few_kernels() -> None:
     (job,) = jobs(state, model, like(model))
     assert len(job.members) == 100
     program = program_for("step", job.spec, job.in_rows)
-    text = program.lower(job.hyper, job.carried, job.xs, given_to(job)).compile().as_text()
+    text = program.lower(*arguments(job)).compile().as_text()
     kernels = re.findall(r"^%(?:fused|wrapped)[^\n]*\{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL)
     cuts = {_nameless(body) for body in kernels if "dynamic-slice(" in body}
     assert 0 < len(cuts) <= 16
@@ -72,7 +72,7 @@ def _nameless(body: str) -> str:
 
 
 def jobs(state: Any, model: Any, grads: Any) -> list[Any]:
-    found = located(state._box.layout, (), model, (grads,))
+    found = flattened(state._box.layout, (), (model, grads))
     return prepared(state, *found, "parts", False).jobs
 
 

@@ -33,13 +33,11 @@ class Call(NamedTuple):
     write: bool
 
 
-def prepared(
-    state: State, leaves: Sequence[Any], found: Sequence[Sequence[Any]], plan: Plan, tied: str,
-    write: bool,
-) -> Call:  # fmt: skip
+def prepared(state: State, flat: list[Any], plan: Plan, tied: str, write: bool) -> Call:
     """Check the arrays of a step and cut it into jobs; raise before anything is written."""
     box = state._box
     layout = box.layout
+    leaves, *found = plan.split(flat)
     orders = [[*order, None] for order in found]
     for prunes, order in zip(plan.prunes, orders, strict=True):
         inputs.check_pruned(prunes, order)
@@ -67,6 +65,8 @@ def general_step(state: State, call: Call) -> tuple[State, Sequence[Any]]:
     target = state if write else copied_state(state)
     for job, carried, _ in results:
         closed(layout.units[job.unit], target._box.arrays[job.unit], job.members, carried)
+    if write:
+        target._box.placed = tuple(map(id, new_leaves))
     return target, new_leaves
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from ..arrays import adapter_of
 from ..errors import ArgumentError
 from ..state import Layout
-from ..state.plan import Plan, located
+from ..state.plan import Plan, flattened
 from ..tree import Path
 
 
@@ -22,18 +21,19 @@ class _Held:
 MISSING: Any = _Held()
 
 
-def located_gradients(
-    layout: Layout, at: Path, model: Any, grads: Sequence[Any], tied: str
-) -> tuple[list[Any], list[list[Any]], Plan, str]:
+def flattened_all(
+    layout: Layout, at: Path, model: Any, grads: tuple[Any, ...], tied: str
+) -> tuple[list[Any], Plan, str]:
     """Return the leaves of model and gradients, the plan for them, and what ties mean.
 
     Raises:
         ArgumentError: no gradients are given, and no array of the model holds one.
     """
     if grads[0] is not MISSING:
-        return *located(layout, at, model, grads), tied
+        return *flattened(layout, at, (model, *grads)), tied
     # Nested as the model is, so it stands for its own gradients.
-    leaves, _, plan = located(layout, at, model, (model,))
+    flat, plan = flattened(layout, at, (model, model))
+    leaves, _ = plan.split(flat)
     held = list(map(_held, leaves))
     if all(g is None for g in held):
         raise ArgumentError(
@@ -41,7 +41,7 @@ def located_gradients(
             "they can be left out only where arrays of the model hold them, as torch's do in .grad "
             "after loss.backward()"
         )
-    return leaves, [held], plan, "total"
+    return [*leaves, *held], plan, "total"
 
 
 def _held(x: Any) -> Any:

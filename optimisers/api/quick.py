@@ -19,9 +19,9 @@ from jax.core import Tracer
 
 from ..arrays.numbers import fits
 from ..arrays.ops import is_traced_type
-from ..state import State
+from ..state import State, Unit
 from ..state.engine import answer_questions, closed, is_owned, opened, run
-from ..state.kernel import Given
+from ..state.kernel import Carried, Given
 from ..state.plan import Plan, Whole
 from ..state.programs import Job, begins_of, program_for
 from ..state.state import Box, check_arrays, copied
@@ -31,78 +31,107 @@ aval_of = attrgetter("aval")
 
 
 def quick_step(
-    state: State, leaves: Sequence[Any], orders: Sequence[Sequence[Any]], plan: Plan, write: bool
+    state: State, flat: Sequence[Any], plan: Plan, write: bool
 ) -> tuple[State, Sequence[Any]] | None:
-    """Take a step, and return the state and the new leaves of the model; None if it is not open."""
+    """Take a step, and return the state and the new leaves of the model; None if it is not open.
+
+    flat: the leaves of the model, and after them those of the gradients.
+    """
     whole, box = plan.whole, state._box
     if whole is None:
         return None
-    if write and box.placed != tuple(map(id, leaves)):  # what we placed ourselves shares nothing
+    given = whole.arrays(flat)
+    if write and not _is_ours_alone(box, whole, flat, given):
         return None
-    units = box.layout.units
-    xs, others = whole.xs(leaves), [leaves[i] for i in plan.others]
-    grads = [fetch(order) for fetch, order in zip(whole.grads, orders, strict=True)]
-    arrays = [*chain(*box.arrays), *xs, *chain(*grads)]
-    if write and len({*map(id, arrays), *map(id, others)}) < len(arrays) + len(others):
-        return None
-    kinds = set(map(type, arrays))
-    if len(kinds) > 1 or not _is_concrete(kinds.pop()):
+    if not _are_concrete(set(map(type, given))):
         return None
     # One program refuses on its own what does not fit it; of several, the first would have run.
-    alone = len(units) == 1 and _is_one_device()
-    if not alone and not _is_in_order(box, whole, arrays, xs, grads):
+    alone = len(box.arrays) == 1 and _is_one_device()
+    if not alone and not _is_in_order(box, whole, given):
         return None
-    del arrays  # who holds the state is told by counting
-    jobs = [_job(box, u, xs, grads, cut, write) for u, cut in enumerate(whole.cuts)]
-    if whole.asks and len(units) > 1:
+    done = (_one_unit if alone else _several_units)(box, whole, given, write)
+    if done is None or isinstance(done[1][0], Tracer):
+        return None  # the latter where somebody's jit is tracing, and the first program with it
+    target = state if write else copied(state)
+    for u, carried in enumerate(done[0]):
+        unit = box.layout.units[u]
+        closed(unit, target._box.arrays[u], range(len(unit.params)), carried)
+    new_leaves = whole.place([*done[1], *whole.others(flat)])
+    if write:
+        box.placed = tuple(map(id, new_leaves))
+    return target, new_leaves
+
+
+def _is_ours_alone(box: Box, whole: Whole, flat: Sequence[Any], given: tuple[Any, ...]) -> bool:
+    """Tell whether the parameters may be given away: we placed them, and none is a gradient too.
+
+    What a program returned shares nothing; and nobody else has the state, or it is not given away.
+    """
+    if box.placed != tuple(map(id, flat[: whole.leaves])):
+        return False
+    return set(map(id, given[len(whole.shapes) :])).isdisjoint(box.placed)
+
+
+def _one_unit(
+    box: Box, whole: Whole, given: tuple[Any, ...], write: bool
+) -> tuple[list[Any], Sequence[Any]] | None:
+    """Run the program of the only unit; None if it is refused: the general way knows why."""
+    (unit,), (held,), n = box.layout.units, box.arrays, len(whole.shapes)
+    own = write and is_owned(held, unit.hypers)  # before anything else holds the arrays as well
+    hyper, carried = opened(unit, held)
+    grads = tuple([given[i : i + n] for i in range(n, len(given), n)])
+    program, begins = whole.programs.get((0, own, write)) or _program(whole, 0, unit, own, write)
+    try:
+        *carried, moved = program(hyper, *carried, given[:n], grads, None, None, (), begins)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    return [Carried(*carried)], moved
+
+
+def _several_units(
+    box: Box, whole: Whole, given: tuple[Any, ...], write: bool
+) -> tuple[list[Any], Sequence[Any]]:
+    jobs = [_job(box, whole, u, given, write) for u in range(len(box.arrays))]
+    if whole.asks:
         dtypes = {job.spec.dtype for job in jobs}
         answer_questions(jobs, False, _is_one_device() and len(dtypes) == 1)
-    carried, moved = [], list[Any]()
+    each, moved = [], list[Any]()
     for job in jobs:
-        done = _called(whole, job)
-        if done is None or isinstance(done[1][0], Tracer):
-            return None  # the latter where somebody's jit is tracing, and the first program with it
-        carried.append(done[0])
-        moved += done[1]
-    target = state if write else copied(state)
-    for unit, held, each in zip(units, target._box.arrays, carried, strict=True):
-        closed(unit, held, range(len(unit.params)), each)
-    return target, whole.place([*moved, *others])
+        carried, params = _called(whole, box.layout.units[job.unit], job)
+        each.append(carried)
+        moved += params
+    return each, moved
 
 
-def _job(box: Box, u: int, xs: Any, grads: Sequence[Any], cut: tuple[int, int], write: bool) -> Job:
-    unit, held, (begin, end) = box.layout.units[u], box.arrays[u], cut
-    own = write and is_owned(held, unit.hypers)  # before the job holds the arrays as well
+def _job(box: Box, whole: Whole, u: int, given: tuple[Any, ...], write: bool) -> Job:
+    unit, held, n = box.layout.units[u], box.arrays[u], len(whole.shapes)
+    begin, end = whole.cuts[u]
+    own = write and is_owned(held, unit.hypers)
     hyper, carried = opened(unit, held)
-    given = Given(tuple([gs[begin:end] for gs in grads]), None, None)
-    members, codes = range(end - begin), box.layout.codes[u]
-    return Job(
-        u, unit.spec, hyper, carried, xs[begin:end], given, members, codes, False, own, write
-    )
+    grads = tuple([given[i + begin : i + end] for i in range(n, len(given), n)])
+    xs, members, codes = given[begin:end], range(end - begin), box.layout.codes[u]
+    mine = Given(grads, None, None)
+    return Job(u, unit.spec, hyper, carried, xs, mine, members, codes, False, own, write)
 
 
-def _called(whole: Whole, job: Job) -> tuple[Any, Any] | None:
-    """Run a job; None if the first one is refused: the general way knows why."""
+def _called(whole: Whole, unit: Unit, job: Job) -> tuple[Any, Any]:
+    """Run a job; what only the call itself can notice, the general way mends."""
     if _is_one_device():
         known = whole.programs.get((job.unit, job.give_state, job.give_params))
-        program, begins = known or _program(whole, job)
-        given = Given(job.given.grads, None, None, tuple(job.answers), begins)
+        program, begins = known or _program(whole, job.unit, unit, job.give_state, job.give_params)
+        given = job.given.grads, None, None, tuple(job.answers), begins
         try:
-            done: tuple[Any, Any] = program(job.hyper, job.carried, job.xs, given)
-            return done
-        except (TypeError, ValueError, RuntimeError):
-            if not job.unit:
-                return None
+            *carried, params = program(job.hyper, *job.carried, job.xs, *given)
+            return Carried(*carried), params
+        except (ValueError, jax.errors.JaxRuntimeError):
+            pass
     return run(job, False)
 
 
-def _program(whole: Whole, job: Job) -> tuple[Any, Any]:
-    give = job.give_state, job.give_params
-    found = (
-        program_for("step", job.spec, False, *give),
-        begins_of(job.spec) if job.spec.packed else (),
-    )
-    whole.programs[job.unit, *give] = found
+def _program(whole: Whole, u: int, unit: Unit, own: bool, write: bool) -> tuple[Any, Any]:
+    program = program_for("step", unit.spec, False, own, write)
+    found = program, begins_of(unit.spec) if unit.spec.packed else ()
+    whole.programs[u, own, write] = found
     return found
 
 
@@ -111,33 +140,41 @@ def _is_one_device() -> bool:
     return jax.default_backend() == "cpu" and jax.device_count() == 1
 
 
-@lru_cache(maxsize=64)
-def _is_concrete(cls: type) -> bool:
-    return issubclass(cls, jax.Array) and not is_traced_type(cls)
+_concrete: set[type] = set()  # classes of arrays that are JAX's, and no tracers
 
 
-def _is_in_order(
-    box: Box, whole: Whole, arrays: Sequence[Any], xs: Sequence[Any],
-    grads: Sequence[Sequence[Any]],
-) -> bool:  # fmt: skip
+def _are_concrete(classes: set[type]) -> bool:
+    if classes <= _concrete:
+        return True
+    if not all(issubclass(cls, jax.Array) and not is_traced_type(cls) for cls in classes):
+        return False
+    _concrete.update(classes)
+    return True
+
+
+def _is_in_order(box: Box, whole: Whole, given: tuple[Any, ...]) -> bool:
     """Tell whether all arrays are such as they should be; remember them if they are."""
+    arrays = [*given, *chain(*box.arrays)]
+    if not _are_concrete(set(map(type, arrays))):
+        return False
     if any(map(type(arrays[0]).is_deleted, arrays)):
         return False
     # The results of one program share their abstract values, so most steps are told by identity.
     avals = list(map(aval_of, arrays))
     if avals != whole.avals:
-        if not _as_set_up(whole, xs, grads):
+        if not _as_set_up(whole, given):
             return False
         check_arrays(box.layout, box.arrays)
         whole.avals = avals
     return True
 
 
-def _as_set_up(whole: Whole, xs: Sequence[Any], grads: Sequence[Sequence[Any]]) -> bool:
+def _as_set_up(whole: Whole, given: tuple[Any, ...]) -> bool:
     """Tell whether all shapes and dtypes are those of the state."""
-    if tuple(map(dtype_of, xs)) != whole.dtypes:
+    n = len(whole.shapes)
+    if tuple(map(dtype_of, given[:n])) != whole.dtypes:
         return False
-    given = {dtype for gs in grads for dtype in map(dtype_of, gs)}
-    if not all(fits(dtype, mine) for dtype in given for mine in set(whole.dtypes)):
+    grads = set(map(dtype_of, given[n:]))
+    if not all(fits(dtype, mine) for dtype in grads for mine in set(whole.dtypes)):
         return False
-    return all(tuple(map(shape_of, some)) == whole.shapes for some in (xs, *grads))
+    return tuple(map(shape_of, given)) == whole.shapes * (len(given) // n)

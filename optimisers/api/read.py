@@ -18,7 +18,7 @@ from ..tree import Path, flatten, outline, program, rebuild
 from . import inputs
 from .found import Ties, parameters
 from .general import prepared
-from .held import MISSING, located_gradients
+from .held import MISSING, flattened_all
 from .update import Tied, check_arguments
 
 
@@ -112,7 +112,7 @@ def steps(
         {'w': array([ 0.5, -1. ]), 'b': None}
     """
     check_arguments(state, model, (grads, *higher), tied)
-    found = located_gradients(state._box.layout, state._at, model, (grads, *higher), tied)
+    found = flattened_all(state._box.layout, state._at, model, (grads, *higher), tied)
     call = prepared(state, *found, False)
     new, target = [None] * len(call.leaves), copied(state)
     for job in call.jobs:

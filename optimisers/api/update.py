@@ -10,7 +10,7 @@ from ..state import State
 from ..state.state import checked
 from ..tree import rebuild
 from .general import general_step, prepared
-from .held import MISSING, located_gradients
+from .held import MISSING, flattened_all
 from .quick import quick_step
 
 Tied = Literal["parts", "total"]
@@ -96,20 +96,14 @@ def _stepped(
     state: State, model: Any, grads: tuple[Any, ...], tied: str, write: bool
 ) -> tuple[State, Any]:
     check_arguments(state, model, grads, tied)
-    found = located_gradients(state._box.layout, state._at, model, grads, tied)
-    leaves, orders, plan, _ = found
-    quick = quick_step(state, leaves, orders, plan, write)
-    if quick is None:
-        call = prepared(state, *found, write)
-        target, new_leaves = general_step(state, call)
-        write = call.write
-    else:
-        target, new_leaves = quick
-    if write:
-        target._box.placed = tuple(map(id, new_leaves))
-        if all(map(is_, leaves, new_leaves)):
-            return target, model
-    return target, rebuild(model, plan.program, new_leaves, write)
+    flat, plan, tied = flattened_all(state._box.layout, state._at, model, grads, tied)
+    done = quick_step(state, flat, plan, write)
+    if done is None:
+        call = prepared(state, flat, plan, tied, write)
+        done, write = general_step(state, call), call.write
+        if write and all(map(is_, flat, done[1])):  # written in place
+            return done[0], model
+    return done[0], rebuild(model, plan.program, done[1], write)
 
 
 def check_arguments(state: Any, model: Any, grads: tuple[Any, ...], tied: str) -> None:

@@ -122,29 +122,26 @@ def _heeded(
 
 def opened(unit: Unit, arrays: list[Any]) -> tuple[Any, Carried]:
     """Return the hyper-parameters and the carried arrays of a unit's flat list."""
-    n, form = unit.hypers, unit.spec.form
-    tables, moments = len(form.tables), form.moments
-    rest = arrays[n:]
+    n, cut = unit.cuts
     if unit.spec.packed:
-        return arrays[0], Carried(tuple(rest[:tables]), tuple(rest[tables:]))
-    cut = n * tables
+        return arrays[0], Carried(tuple(arrays[n:cut]), tuple(arrays[cut:]))
+    tables, moments = len(unit.spec.form.tables), unit.spec.form.moments
     return tuple(arrays[:n]), Carried(
-        tuple(tuple(rest[i * tables : (i + 1) * tables]) for i in range(n)),
-        tuple(tuple(rest[cut + i * moments : cut + (i + 1) * moments]) for i in range(n)),
+        tuple(tuple(arrays[n + i * tables : n + (i + 1) * tables]) for i in range(n)),
+        tuple(tuple(arrays[cut + i * moments : cut + (i + 1) * moments]) for i in range(n)),
     )
 
 
 def closed(unit: Unit, arrays: list[Any], members: Sequence[int], carried: Carried) -> None:
     """Put the carried arrays of some parameters back into the flat list of their unit."""
-    n, form = unit.hypers, unit.spec.form
-    tables, moments = len(form.tables), form.moments
+    n, cut = unit.cuts
     if unit.spec.packed:
         arrays[n:] = [*carried.scalars, *carried.moments]
         return
+    tables, moments = len(unit.spec.form.tables), unit.spec.form.moments
     for at, i in enumerate(members):
         arrays[n + i * tables : n + (i + 1) * tables] = carried.scalars[at]
-        begin = n + n * tables + i * moments
-        arrays[begin : begin + moments] = carried.moments[at]
+        arrays[cut + i * moments : cut + (i + 1) * moments] = carried.moments[at]
 
 
 def answer_questions(jobs: Sequence[Job], traced: bool, jointly: bool = False) -> None:
@@ -178,7 +175,7 @@ def answer_questions(jobs: Sequence[Job], traced: bool, jointly: bool = False) -
 
 def _ask_jointly(jobs: Sequence[Job], how: How) -> None:
     program = joint_question(tuple(job.spec for job in jobs), how)
-    args = [(job.hyper, job.carried, job.xs, job.answered) for job in jobs]
+    args = [(job.hyper, *job.carried, job.xs, *job.answered) for job in jobs]
     answer, grads = concretely(program, args)
     for job, rows in zip(jobs, grads, strict=True):
         job.answers.append(answer)
@@ -265,7 +262,8 @@ def run(job: Job, traced: bool, steps: bool = False) -> tuple[Carried, Any]:
             steps,
         )
         return out.carried, out.params
-    carried, params = called(job, "steps" if steps else "step", job.give_state, job.give_params)
+    done = called(job, "steps" if steps else "step", job.give_state, job.give_params)
+    carried, params = Carried(*done[:2]), done[2]
     if not job.host:
         carried, params = kept_home(job, carried, params)
     if job.spec.wide and not x64_enabled():

@@ -55,6 +55,11 @@ class Unit:
         return 1 if self.spec.packed else len(self.params)
 
     @functools.cached_property
+    def cuts(self) -> tuple[int, int]:
+        """Where scalar tables, and where moments begin in the flat list of its arrays."""
+        return self.hypers, self.hypers + self.hypers * len(self.spec.form.tables)
+
+    @functools.cached_property
     def arrays(self) -> int:
         """How many arrays the unit holds in all."""
         form = self.spec.form

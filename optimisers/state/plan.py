@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from operator import is_, itemgetter
+from operator import is_
 from typing import Any
 
 import jax
@@ -15,6 +15,7 @@ from ..arrays import adapter_of, describe, is_array_type
 from ..arrays.numbers import is_trainable_dtype
 from ..errors import StateError
 from ..tree import Match, Outline, Path, Program, flatten, match, outline, program
+from ..tree.outline import getter
 from .layout import Layout
 
 MOST_PLANS = 128
@@ -48,6 +49,10 @@ class Plan:
     free: Callable[[Any], tuple[Any, ...]]
     whole: Whole | None
 
+    def split(self, flat: list[Any]) -> list[list[Any]]:
+        """Return the leaves of the model, and those of each order of gradients."""
+        return [flat[begin:end] for begin, end in self.parts]
+
 
 @dataclass(eq=False)
 class Whole:
@@ -55,15 +60,19 @@ class Whole:
 
     Checking one long tuple costs a fraction of checking each unit: the quick way of a step.
 
+    arrays: how to fetch the parameters, and after them the gradients order by order.
+    others: how to fetch the other leaves of the model.
     place: how to put the results, and after them the other leaves, in the order of the leaves.
+    leaves: how many the model has. cuts: for each unit where its parameters are.
     asks: whether any rule asks for a reduction.
     avals: the abstract values (shape and dtype) of the arrays that were found to fit last time.
     programs: for each unit, state given away or not, and call: its program and its `begins`.
     """
 
-    xs: Callable[[Any], tuple[Any, ...]]
-    grads: tuple[Callable[[Any], tuple[Any, ...]], ...]
+    arrays: Callable[[Any], tuple[Any, ...]]
+    others: Callable[[Any], tuple[Any, ...]]
     place: Callable[[Any], tuple[Any, ...]]
+    leaves: int
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[Any, ...]
     cuts: tuple[tuple[int, int], ...]
@@ -72,42 +81,37 @@ class Whole:
     programs: dict[tuple[int, bool, bool], tuple[Any, Any]] = field(default_factory=dict)
 
 
-def getter(indices: Sequence[int]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return a function that fetches items as a tuple, also where there is one or none."""
-    if len(indices) > 1:
-        return itemgetter(*indices)
-    if indices:
-        (i,) = indices
-        return lambda leaves: (leaves[i],)
-    return lambda leaves: ()
-
-
 def located(
     layout: Layout, at: Path, model: Any, grads: Sequence[Any]
 ) -> tuple[list[Any], list[list[Any]], Plan]:
-    """Return the leaves of a model and of its gradients, and the plan for them.
+    """Return the leaves of a model and of its gradients, and the plan for them."""
+    flat, plan = flattened(layout, at, (model, *grads))
+    leaves, *orders = plan.split(flat)
+    return leaves, orders, plan
+
+
+def flattened(layout: Layout, at: Path, trees: tuple[Any, ...]) -> tuple[list[Any], Plan]:
+    """Return the leaves of a model and after them those of its gradients, and the plan for them.
 
     JAX flattens plain containers faster than optree does, but it drops None, and takes classes that
     are registered with us alone for leaves. So its structures are used as keys only after both have
     been seen to give the same leaves.
     """
-    trees = (model, *grads)
-    quick, found, known = _quick(layout, at, trees)
-    if known is not None:
-        leaves, *orders = [found[begin:end] for begin, end in known.parts]
-        if known.others and _has_strangers(known, leaves):
-            _no_strangers(layout, at, outline(model), leaves)
-        return leaves, orders, known
-    flat = [flatten(tree, "grads" if i else "model") for i, tree in enumerate(trees)]
-    leaves, *orders = (found for found, _ in flat)
-    key = (at, *(structure for _, structure in flat))
-    plan = layout.plans.get(key) or _made(layout, at, model, (leaves, *orders), grads)
-    if _has_strangers(plan, leaves):
-        _no_strangers(layout, at, outline(model), leaves)
+    quick, flat, plan = _quick(layout, at, trees)
+    if plan is not None:
+        if plan.others and _has_strangers(plan, flat):
+            _no_strangers(layout, at, outline(trees[0]), plan.split(flat)[0])
+        return flat, plan
+    pairs = [flatten(tree, "grads" if i else "model") for i, tree in enumerate(trees)]
+    parts = [leaves for leaves, _ in pairs]
+    key = (at, *(structure for _, structure in pairs))
+    plan = layout.plans.get(key) or _made(layout, at, trees[0], parts, trees[1:])
+    if _has_strangers(plan, parts[0]):
+        _no_strangers(layout, at, outline(trees[0]), parts[0])
     _keep(layout, key, plan)
-    if quick is not None and _are_parts(quick[1], found, (leaves, *orders)):
+    if quick is not None and _are_parts(quick[1], flat, parts):
         _keep(layout, quick, plan)
-    return leaves, orders, plan
+    return list(itertools.chain(*parts)), plan
 
 
 def _quick(layout: Layout, at: Path, trees: tuple[Any, ...]) -> tuple[Any, list[Any], Plan | None]:
@@ -156,13 +160,13 @@ def _made(
         tuple(m.prunes for m in matches),
         others,
         getter([i for i in others if (*at, *found.paths[i]) not in layout.untrained]),
-        _whole(layout, units, matches, others),
+        _whole(layout, units, matches, others, [0, *ends]),
     )
 
 
 def _whole(
     layout: Layout, units: Sequence[Sequence[tuple[int, ...]]], matches: Sequence[Match],
-    others: Sequence[int],
+    others: Sequence[int], begins: Sequence[int],
 ) -> Whole | None:  # fmt: skip
     """Return how to fetch all parameters at once, if each of them moves by itself in every step."""
     specs = [unit.spec for unit in layout.units]
@@ -176,11 +180,18 @@ def _whole(
     if any(-1 in _firsts(unit, m) for unit in units for m in matches):
         return None
     firsts = [p[0] for unit in units for p in unit]
+    grads = [
+        begin + i
+        for m, begin in zip(matches, begins[1:], strict=False)
+        for unit in units
+        for i in _firsts(unit, m)
+    ]
     ends = list(itertools.accumulate(map(len, units)))
     return Whole(
-        getter(firsts),
-        tuple(getter([i for unit in units for i in _firsts(unit, m)]) for m in matches),
+        getter([*firsts, *grads]),
+        getter(others),
         getter(np.argsort([*firsts, *others]).tolist()),
+        begins[1],
         tuple(shape for spec in specs for shape in spec.shapes),
         tuple(np.dtype(spec.dtype) for spec in specs for _ in spec.shapes),
         tuple(zip([0, *ends], ends, strict=False)),

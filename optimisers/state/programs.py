@@ -78,13 +78,17 @@ class Work:
     alias: bool = False
 
 
-def given_to(job: Job) -> Given:
-    """Return what a program is given: what the step is, and where parameters begin in a pack."""
-    if job.in_rows or not job.spec.packed:
-        return job.answered
-    x = job.xs[0]
-    home = x.sharding if isinstance(x, jax.Array) and x.committed else None
-    return job.answered._replace(begins=begins_of(job.spec, home))
+def arguments(job: Job) -> tuple[Any, ...]:
+    """Return what a program is called with: a job's arrays, and where parameters begin in a pack.
+
+    All in plain tuples, one argument for each, as named ones cost JAX more time in each call.
+    """
+    given = job.answered
+    if job.spec.packed and not job.in_rows:
+        x = job.xs[0]
+        home = x.sharding if isinstance(x, jax.Array) and x.committed else None
+        given = given._replace(begins=begins_of(job.spec, home))
+    return job.hyper, *job.carried, job.xs, *given
 
 
 @functools.lru_cache(maxsize=4096)
@@ -112,7 +116,7 @@ def called(job: Job, what: str, give_state: bool = False, give_params: bool = Fa
     program = program_for(what, job.spec, job.in_rows, give_state, give_params)
     with _where(job):
         try:
-            return concretely(program, job.hyper, job.carried, job.xs, given_to(job))
+            return concretely(program, *arguments(job))
         except jax.errors.JaxRuntimeError as error:
             if "donate" not in str(error) or not (give_state or give_params):
                 raise
@@ -122,7 +126,7 @@ def called(job: Job, what: str, give_state: bool = False, give_params: bool = Fa
             if not _is_of_devices(error):
                 raise
             _bring_home(job)  # asking each array for its device in every step would cost more
-        return concretely(program, job.hyper, job.carried, job.xs, given_to(job))
+        return concretely(program, *arguments(job))
 
 
 def _is_of_devices(error: ValueError) -> bool:
@@ -169,34 +173,44 @@ def _where(job: Job) -> ExitStack:
 def program_for(
     what: str, spec: Spec, in_rows: bool, give_state: bool = False, give_params: bool = False
 ) -> Any:
-    """Return the compiled function for a spec; it holds nothing but static data."""
+    """Return the compiled function for a spec, of `arguments`; it holds nothing but static data."""
     step = step_rows if in_rows else step_unit
 
-    def stepped(hyper: Any, carried: Any, xs: Any, given: Any) -> Any:
+    def stepped(*args: Any) -> Any:
+        hyper, carried, xs, given = opened_arguments(*args)
         if not in_rows:
             check_fit(spec, hyper, xs, given.grads)
-        return step(spec, hyper, carried, xs, flagged(given))[:2]
+        out = step(spec, hyper, carried, xs, given)
+        return *out.carried, out.params
 
-    def measured(hyper: Any, carried: Any, xs: Any, given: Any) -> Any:
-        return step(spec, hyper, carried, xs, flagged(given), True)[:2]
+    def measured(*args: Any) -> Any:
+        out = step(spec, *opened_arguments(*args), True)
+        return *out.carried, out.params
 
-    def checked(hyper: Any, carried: Any, xs: Any, given: Any) -> Any:
-        return step(spec, hyper, carried, xs, flagged(given)).checks
+    def checked(*args: Any) -> Any:
+        return step(spec, *opened_arguments(*args)).checks
 
     def asked(*args: Any) -> Any:
-        return _asked(spec, in_rows, *args)
+        return _asked(spec, in_rows, *opened_arguments(*args))
 
     function = {"step": stepped, "steps": measured, "check": checked, "ask": asked}[what]
-    donate = tuple(i for i, give in ((1, give_state), (2, give_params)) if give)
+    donate = (1, 2) * give_state + (3,) * give_params
     return jax.jit(function, donate_argnums=donate)
 
 
-def _asked(spec: Spec, in_rows: bool, hyper: Any, carried: Any, xs: Any, given: Any) -> Any:
+def opened_arguments(
+    hyper: Any, scalars: Any, moments: Any, xs: Any, *given: Any
+) -> tuple[Any, Carried, Any, Given]:
+    """Give `arguments` their names again."""
+    return hyper, Carried(scalars, moments), xs, flagged(Given(*given))
+
+
+def _asked(spec: Spec, in_rows: bool, hyper: Any, carried: Any, xs: Any, given: Given) -> Any:
     """Return the answer to a question, and of a pack the gradients in rows.
 
     In rows, they are one argument of the programs to come.
     """
-    given, loose = flagged(given), spec.packed and not in_rows
+    loose = spec.packed and not in_rows
     given = given._replace(grads=rows_of(spec, given.grads)) if loose else given
     ask = ask_rows if in_rows else ask_unit
     return ask(spec, hyper, carried, xs, given), given.grads if loose else None
@@ -207,7 +221,8 @@ def joint_question(specs: tuple[Spec, ...], how: How) -> Any:
     """Return the compiled function in which several units answer what all of them are asked."""
 
     def asked(units: Any) -> Any:
-        found = [_asked(spec, False, *args) for spec, args in zip(specs, units, strict=True)]
+        opened = [opened_arguments(*args) for args in units]
+        found = [_asked(spec, False, *args) for spec, args in zip(specs, opened, strict=True)]
         return combined([answer for answer, _ in found], how), [grads for _, grads in found]
 
     return jax.jit(asked)
@@ -222,7 +237,7 @@ def rehearse(jobs: Sequence[Job]) -> None:
         program = program_for("step", job.spec, job.in_rows, job.give_state, job.give_params)
         if not program._cache_size():
             with _where(job):
-                program.eval_shape(job.hyper, job.carried, job.xs, given_to(job))
+                program.eval_shape(*arguments(job))
 
 
 def keep_shared(jobs: Sequence[Job], leaves: Sequence[Any]) -> None:
