@@ -193,6 +193,16 @@ def test_a_state_that_was_given_away_says_so() -> None:
         update(state, tree, tree)
 
 
+def test_setup_refuses_a_parameter_that_was_given_away() -> None:
+    old = {"w": jnp.ones(2)}
+    state = setup(Momentum(), old)
+    opt.update_(state, dict(old), {"w": jnp.ones(2)})
+    with pytest.raises(err.StateError, match=r'model\["w"\] was deleted: its memory .* returned'):
+        setup(Momentum(), old)
+    with pytest.raises(err.StateError, match=r'model\["w"\] was deleted'):
+        setup({"*": Momentum()}, old)
+
+
 def test_a_part_of_a_tie_is_not_updated_alone() -> None:
     w = jnp.ones(2)
     tree = {"a": {"w": w}, "b": {"w": w}}

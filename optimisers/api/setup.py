@@ -54,6 +54,7 @@ def setup(rule: Rules, model: Any, *, ties: Ties = None, keep: State | None = No
             not equal.
         DtypeError: a parameter whose dtype JAX or the rule has no meaning for.
         DeviceError: a tensor on a device that JAX does not share.
+        StateError: a deleted array: its memory was given to an update.
 
     Warns:
         OptimiserWarning: nothing is trainable; an unregistered object holds arrays; a floating

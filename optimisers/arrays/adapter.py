@@ -37,7 +37,7 @@ class Adapter(Protocol):
         ...
 
     def check(self, x: Any, code: str) -> None:
-        """Raise DeviceError if the array cannot be computed where it is."""
+        """Raise DeviceError for an array that JAX cannot use, StateError for a deleted one."""
         ...
 
     def view(self, x: Any) -> Any:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from ..errors import StateError
 from .numbers import is_complex
 
 
@@ -41,7 +42,12 @@ class JaxAdapter:
         return id(x)
 
     def check(self, x: Any, code: str) -> None:
-        """JAX's arrays are where JAX put them."""
+        """Raise StateError for an array whose memory was given away."""
+        if not isinstance(x, Tracer) and x.is_deleted():
+            raise StateError(
+                f"{code} was deleted: its memory was given to an update or a jitted function; use "
+                "the model that this returned"
+            )
 
     def view(self, x: Any) -> Any:
         """Return the array itself."""

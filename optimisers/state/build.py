@@ -76,22 +76,34 @@ def _packs(params: Sequence[Param], members: Sequence[int]) -> list[list[int]]:
     A program is one sequence of shapes. A model of repeated blocks repeats its shapes in its own
     order; one of few shapes in any order repeats them when sorted.
     """
-    shapes = {i: params[i].shape for i in members}
-    orders = [list(members), sorted(members, key=lambda i: (shapes[i], i))]
-    best: tuple[tuple[int, int], list[list[int]]] | None = None
-    for order in orders:
-        for size in PACK_SIZES:
-            packs = [order[j : j + size] for j in range(0, len(order), size)]
-            programs = len({tuple(shapes[i] for i in pack) for pack in packs})
-            score = (programs, len(packs))
-            if best is None or score < best[0]:
-                best = (score, packs)
-            if len(order) <= size:
-                break
-    return best[1] if best is not None else []
+    cuts = (
+        [order[j : j + size] for j in range(0, len(order), size)]
+        for order in _orders(params, members)
+        for size in PACK_SIZES
+        if size < len(order) + PACK_SIZES[0]
+    )
+    return min(cuts, key=lambda packs: (len(_programs(params, packs)), len(packs)))
 
 
 def _bundles(params: Sequence[Param], members: Sequence[int]) -> list[list[int]]:
+    """Cut parameters into bundles, in the order that gives the fewest kernels to compile.
+
+    A program has its kernels once for each shape in it, whatever other programs have.
+    """
+    cuts = (_in_bundles(params, order) for order in _orders(params, members))
+    return min(cuts, key=lambda found: sum(len(set(p)) for p in _programs(params, found)))
+
+
+def _orders(params: Sequence[Param], members: Sequence[int]) -> tuple[list[int], list[int]]:
+    return list(members), sorted(members, key=lambda i: (params[i].shape, i))
+
+
+def _programs(params: Sequence[Param], cut: Sequence[Sequence[int]]) -> set[tuple[Any, ...]]:
+    """Return what there is to compile for parameters cut into units: sequences of shapes."""
+    return {tuple(params[i].shape for i in chosen) for chosen in cut}
+
+
+def _in_bundles(params: Sequence[Param], members: Sequence[int]) -> list[list[int]]:
     """Cut parameters into bundles, fewer of them where they are large."""
     bundles: list[list[int]] = [[]]
     elements = 0
