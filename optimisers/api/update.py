@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from ..errors import ArgumentError
 from ..state import State
+from ..state.plan import known_plan
 from ..state.state import checked
 from ..tree import rebuild
 from .general import general_step, prepared
@@ -95,8 +96,14 @@ def update_(
 def _stepped(
     state: State, model: Any, grads: tuple[Any, ...], tied: str, write: bool
 ) -> tuple[State, Any]:
-    check_arguments(state, model, grads, tied)
-    flat, plan, tied = flattened_all(state._box.layout, state._at, model, grads, tied)
+    known = None
+    if type(state) is State and tied in ("parts", "total") and grads[0] is not MISSING:
+        known = known_plan(state._box.layout, state._at, (model, *grads))
+    if known is None:
+        check_arguments(state, model, grads, tied)
+        flat, plan, tied = flattened_all(state._box.layout, state._at, model, grads, tied)
+    else:
+        flat, plan = known
     done = quick_step(state, flat, plan, write)
     if done is None:
         call = prepared(state, flat, plan, tied, write)

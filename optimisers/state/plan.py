@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -97,11 +98,8 @@ def flattened(layout: Layout, at: Path, trees: tuple[Any, ...]) -> tuple[list[An
     are registered with us alone for leaves. So its structures are used as keys only after both have
     been seen to give the same leaves.
     """
-    quick, flat, plan = _quick(layout, at, trees)
-    if plan is not None:
-        if plan.others and _has_strangers(plan, flat):
-            _no_strangers(layout, at, outline(trees[0]), plan.split(flat)[0])
-        return flat, plan
+    if known := known_plan(layout, at, trees):
+        return known
     pairs = [flatten(tree, "grads" if i else "model") for i, tree in enumerate(trees)]
     parts = [leaves for leaves, _ in pairs]
     key = (at, *(structure for _, structure in pairs))
@@ -109,21 +107,32 @@ def flattened(layout: Layout, at: Path, trees: tuple[Any, ...]) -> tuple[list[An
     if _has_strangers(plan, parts[0]):
         _no_strangers(layout, at, outline(trees[0]), parts[0])
     _keep(layout, key, plan)
-    if quick is not None and _are_parts(quick[1], flat, parts):
-        _keep(layout, quick, plan)
+    flat, structure = _jax_leaves(layout, trees)
+    if structure is not None and _are_parts(structure, flat, parts):
+        with contextlib.suppress(TypeError):  # static fields without a hash
+            _keep(layout, (at, structure), plan)
     return list(itertools.chain(*parts)), plan
 
 
-def _quick(layout: Layout, at: Path, trees: tuple[Any, ...]) -> tuple[Any, list[Any], Plan | None]:
-    """Return JAX's structure of all trees as a key, their leaves, and the plan if there is one."""
-    if not layout.is_plain:
-        return None, [], None
+def known_plan(layout: Layout, at: Path, trees: tuple[Any, ...]) -> tuple[list[Any], Plan] | None:
+    """Return what `flattened` does, if JAX's structure of the trees has been seen before."""
+    flat, structure = _jax_leaves(layout, trees)
     try:
-        leaves, structure = jax.tree_util.tree_flatten(trees)
-        key = (at, structure)
-        return key, leaves, layout.plans.get(key)
+        plan = layout.plans.get((at, structure))
+    except TypeError:
+        return None  # static fields without a hash
+    if plan is not None and plan.others and _has_strangers(plan, flat):
+        _no_strangers(layout, at, outline(trees[0]), plan.split(flat)[0])
+    return None if plan is None else (flat, plan)
+
+
+def _jax_leaves(layout: Layout, trees: tuple[Any, ...]) -> tuple[list[Any], Any]:
+    if not layout.is_plain:
+        return [], None
+    try:
+        return jax.tree_util.tree_flatten(trees)
     except (TypeError, ValueError, RecursionError, SystemError):
-        return None, [], None  # static fields without a hash, or a tree that will be refused
+        return [], None  # a tree that will be refused
 
 
 def _are_parts(structure: Any, leaves: Sequence[Any], parts: Sequence[Sequence[Any]]) -> bool:
