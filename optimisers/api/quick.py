@@ -140,16 +140,14 @@ def _is_one_device() -> bool:
     return jax.default_backend() == "cpu" and jax.device_count() == 1
 
 
-_concrete: set[type] = set()  # classes of arrays that are JAX's, and no tracers
-
-
 def _are_concrete(classes: set[type]) -> bool:
-    if classes <= _concrete:
-        return True
-    if not all(issubclass(cls, jax.Array) and not is_traced_type(cls) for cls in classes):
-        return False
-    _concrete.update(classes)
-    return True
+    """Tell whether all arrays are of JAX's one class of them: no tracers, no keys, not NumPy's."""
+    return len(classes) == 1 and _is_concrete(*classes)
+
+
+@lru_cache(maxsize=64)
+def _is_concrete(cls: type) -> bool:
+    return issubclass(cls, jax.Array) and not is_traced_type(cls)
 
 
 def _is_in_order(box: Box, whole: Whole, given: tuple[Any, ...]) -> bool:
