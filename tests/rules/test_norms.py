@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -86,6 +88,21 @@ def test_derivatives_are_finite_at_any_scale(value: float) -> None:
     for gradient in (jax.grad(norm), lambda x: jax.vmap(jax.grad(norm))(x[None])[0]):
         expected = np.array([1, 0, -1]) / np.sqrt(2) if value else np.zeros(3)
         np.testing.assert_allclose(gradient(x), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_a_norm_of_what_is_not_finite_is_not(value: float, dtype: Any) -> None:
+    with jax.enable_x64(dtype == np.float64):
+        scale, root = ALONE.model(jnp.array([1.0, value, 1e-30], dtype), "norm")
+        np.testing.assert_equal(float(scale * root), abs(value))
+
+
+def test_nothing_within_a_bound_of_nothing_is_a_zero_step() -> None:
+    model = {"w": jnp.ones(3), "v": jnp.ones((90, 90))}
+    for rule in (ClipGlobalNorm(0.0), ClipNorm(0.0)):
+        _, new = update(setup(rule, model), model, jax.tree.map(jnp.zeros_like, model))
+        jax.tree.map(np.testing.assert_array_equal, new, model)
 
 
 def test_one_program_where_one_unit_asks() -> None:
