@@ -164,7 +164,7 @@ def answer_questions(jobs: Sequence[Job], traced: bool, jointly: bool = False) -
             continue
         key = _next_key(waiting)
         asking = [job for job, ask in waiting if ask.key == key]
-        how = next(ask.how for _, ask in waiting if ask.key == key)
+        how: How = next(ask.how for _, ask in waiting if ask.key == key)
         if jointly:
             _ask_jointly(asking, how)
             continue
