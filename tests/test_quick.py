@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from optimisers import Adam, setup, update, update_
 
@@ -103,6 +104,16 @@ def test_a_gradient_of_another_kind_gives_the_same_numbers(
         assert type(a) is type(b)
         assert a.dtype == b.dtype
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("way", [update, update_])
+def test_a_sharding_is_kept_also_over_one_device(way: Any) -> None:
+    mesh = jax.make_mesh((1,), ("data",), axis_types=(AxisType.Auto,))
+    model = jax.device_put(filled(LARGE, 1.0), NamedSharding(mesh, PartitionSpec("data")))
+    state = setup(Adam(), model)
+    for _ in range(3):
+        state, model = way(state, model, jax.tree.map(lambda x: 0.5 * x, model))
+        assert {x.sharding.spec for x in model.values()} == {PartitionSpec("data")}
 
 
 @pytest.mark.parametrize("shapes", [SMALL, LARGE], ids=["one unit", "two units"])

@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 from jax.core import Tracer
+from jax.sharding import SingleDeviceSharding
 
 from ..arrays.numbers import fits
 from ..arrays.ops import is_traced_type
@@ -45,6 +46,9 @@ def quick_step(
         return None
     if not _are_concrete(set(map(type, given))):
         return None
+    for begin, _ in whole.cuts:  # the parameters of a unit are all at one place
+        if type(given[begin].sharding) is not SingleDeviceSharding:
+            return None  # the program might give it another one, be it of the same meaning
     # One program refuses on its own what does not fit it; of several, the first would have run.
     alone = len(box.arrays) == 1 and _is_one_device()
     if not alone and not _is_in_order(box, whole, given):
