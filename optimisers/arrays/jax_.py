@@ -45,8 +45,8 @@ class JaxAdapter:
         """Raise StateError for an array whose memory was given away."""
         if not isinstance(x, Tracer) and x.is_deleted():
             raise StateError(
-                f"{code} was deleted: its memory was given to an update; use the model that the last "
-                "call returned"
+                f"{code} was deleted: its memory was given to an update; use the model that the "
+                "last call returned"
             )
 
     def view(self, x: Any) -> Any:
