@@ -132,8 +132,12 @@ def draw(laps: Mapping[str, Sequence[Lap]], file: Path) -> None:
         laps: the laps of each test function, by its name.
         file: what is written; its suffix says in which format.
 
+    Returns:
+        None.
+
     Raises:
         MissingLibraryError: matplotlib is not installed.
+        ValueError: the suffix is of no format that matplotlib writes.
     """
     pictured(laps).savefig(file, dpi=150)
 

@@ -161,8 +161,6 @@ def test_every_public_function_describes_its_arguments(name: str) -> None:
     wanted = {"Args", "Returns", "Raises", "Examples"}
     if name == "trainable":
         wanted.remove("Raises")  # it answers for any object
-    if name.endswith("_") and name[:-1] in FUNCTIONS:
-        wanted.remove("Examples")  # that of its twin shows what it does
     assert wanted - set(sections(function)) == set()
     described = section(function, "Args")
     for parameter in inspect.signature(function).parameters:

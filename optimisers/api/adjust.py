@@ -82,6 +82,12 @@ def adjust_(
 
     Raises:
         OptimiserError: as in `adjust`; nothing is changed then.
+
+    Examples:
+        >>> state = setup(Descent(0.1), {"enc": np.ones(2), "dec": np.ones(2)})
+        >>> _ = adjust_(state["enc"], 0.01)
+        >>> state["enc"].rule, state["dec"].rule
+        (Descent(eta=0.01), Descent(eta=0.1))
     """
     return _adjusted(checked(state), eta, where, rule, fields)
 

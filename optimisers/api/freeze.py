@@ -45,6 +45,11 @@ def freeze_(state: State, where: Where = None) -> State:
     Raises:
         StructureError: the pattern selects nothing.
         ArgumentError: the first argument is not a state.
+
+    Examples:
+        >>> state = setup(Descent(0.1), {"enc": np.ones(2), "dec": np.ones(2)})
+        >>> freeze_(state, "enc") is state, state["enc"].frozen, state["dec"].frozen
+        (True, True, False)
     """
     return _set_frozen(checked(state), where, True)
 
@@ -86,6 +91,11 @@ def thaw_(state: State, where: Where = None) -> State:
     Raises:
         StructureError: the pattern selects nothing.
         ArgumentError: the first argument is not a state.
+
+    Examples:
+        >>> state = freeze(setup(Descent(0.1), {"w": np.ones(2)}))
+        >>> thaw_(state) is state, state["w"].frozen
+        (True, False)
     """
     return _set_frozen(checked(state), where, False)
 
