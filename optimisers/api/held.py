@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..arrays import adapter_of
@@ -22,7 +23,7 @@ MISSING: Any = _Held()
 
 
 def flattened_all(
-    layout: Layout, at: Path, model: Any, grads: tuple[Any, ...], tied: str
+    layout: Layout, at: Path, model: Any, grads: Sequence[Any], tied: str
 ) -> tuple[list[Any], Plan, str]:
     """Return the leaves of model and gradients, the plan for them, and what ties mean.
 

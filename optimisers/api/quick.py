@@ -20,9 +20,9 @@ from jax.sharding import SingleDeviceSharding
 
 from ..arrays.numbers import fits
 from ..arrays.ops import is_traced_type
-from ..state import State, Unit
-from ..state.engine import answer_questions, closed, is_owned, opened, run
-from ..state.kernel import Carried, Given
+from ..state import State
+from ..state.engine import answer_questions, is_owned, run
+from ..state.kernel import Given
 from ..state.plan import Plan, Whole
 from ..state.programs import Job, begins_of, program_for
 from ..state.state import Box, check_arrays, copied
@@ -32,7 +32,7 @@ aval_of = attrgetter("aval")
 
 
 def quick_step(
-    state: State, flat: Sequence[Any], plan: Plan, write: bool
+    state: State, flat: list[Any], plan: Plan, write: bool
 ) -> tuple[State, Sequence[Any]] | None:
     """Take a step, and return the state and the new leaves of the model; None if it is not open.
 
@@ -41,100 +41,105 @@ def quick_step(
     whole, box = plan.whole, state._box
     if whole is None:
         return None
+    # What we placed ourselves shares nothing, so it may be given away.
+    if write and box.placed != tuple(map(id, flat[: whole.leaves])):
+        return None
     given = whole.arrays(flat)
-    if write and not _is_ours_alone(box, whole, flat, given):
+    classes = set(map(type, given))
+    if len(classes) > 1 or not _is_concrete(*classes):
         return None
-    if not _are_concrete(set(map(type, given))):
+    if not ((write and box.simple) or _is_simple(whole, given)):
         return None
-    for begin, _ in whole.cuts:  # the parameters of a unit are all at one place
-        if type(given[begin].sharding) is not SingleDeviceSharding:
-            return None  # the program might give it another one, be it of the same meaning
+    if not write:
+        state = copied(state)
+        box = state._box
     # One program refuses on its own what does not fit it; of several, the first would have run.
-    alone = len(box.arrays) == 1 and _is_one_device()
-    if not alone and not _is_in_order(box, whole, given):
+    alone = len(whole.parts) == 1 and _is_one_device()
+    params = (_one_unit if alone else _several_units)(box, whole, given, write)
+    if params is None:
         return None
-    done = (_one_unit if alone else _several_units)(box, whole, given, write)
-    if done is None or isinstance(done[1][0], Tracer):
-        return None  # the latter where somebody's jit is tracing, and the first program with it
-    target = state if write else copied(state)
-    for u, carried in enumerate(done[0]):
-        unit = box.layout.units[u]
-        closed(unit, target._box.arrays[u], range(len(unit.params)), carried)
-    new_leaves = whole.place([*done[1], *whole.others(flat)])
+    leaves = whole.place((*params, *whole.others(flat)) if whole.others else params)
     if write:
-        box.placed = tuple(map(id, new_leaves))
-    return target, new_leaves
+        box.placed, box.simple = tuple(map(id, leaves)), True
+    return state, leaves
 
 
-def _is_ours_alone(box: Box, whole: Whole, flat: Sequence[Any], given: tuple[Any, ...]) -> bool:
-    """Tell whether the parameters may be given away: we placed them, and none is a gradient too.
-
-    What a program returned shares nothing; and nobody else has the state, or it is not given away.
-    """
-    if box.placed != tuple(map(id, flat[: whole.leaves])):
-        return False
-    return set(map(id, given[len(whole.shapes) :])).isdisjoint(box.placed)
+def _is_simple(whole: Whole, given: tuple[Any, ...]) -> bool:
+    """Tell whether programs will return arrays as they were: those with a mesh might lose it."""
+    firsts = (part(given)[0][0] for part in whole.parts)  # a unit is at one place
+    return all(type(x.sharding) is SingleDeviceSharding for x in firsts)
 
 
-def _one_unit(
-    box: Box, whole: Whole, given: tuple[Any, ...], write: bool
-) -> tuple[list[Any], Sequence[Any]] | None:
+def _one_unit(box: Box, whole: Whole, given: tuple[Any, ...], write: bool) -> Sequence[Any] | None:
     """Run the program of the only unit; None if it is refused: the general way knows why."""
-    (unit,), (held,), n = box.layout.units, box.arrays, len(whole.shapes)
-    own = write and is_owned(held, unit.hypers)  # before anything else holds the arrays as well
-    hyper, carried = opened(unit, held)
-    grads = tuple([given[i : i + n] for i in range(n, len(given), n)])
-    program, begins = whole.programs.get((0, own, write)) or _program(whole, 0, unit, own, write)
+    held, begin = box.arrays[0], whole.hypers[0]
+    rest = held[begin:]
+    own = write and is_owned(rest)
+    program, begins = whole.programs.get((0, own, write)) or _program(box, whole, 0, own, write)
+    xs, *grads = whole.parts[0](given)
     try:
-        *carried, moved = program(hyper, *carried, given[:n], grads, None, None, (), begins)
-    except (TypeError, ValueError, RuntimeError):
+        rest, params = program(held[:begin], rest, xs, grads, begins)
+    except (TypeError, ValueError, RuntimeError):  # the latter also if an array is given twice
         return None
-    return [Carried(*carried)], moved
+    if isinstance(params[0], Tracer):
+        return None  # somebody's jit is tracing, and so our program
+    held[begin:] = rest
+    moved: Sequence[Any] = params
+    return moved
 
 
 def _several_units(
     box: Box, whole: Whole, given: tuple[Any, ...], write: bool
-) -> tuple[list[Any], Sequence[Any]]:
-    jobs = [_job(box, whole, u, given, write) for u in range(len(box.arrays))]
+) -> Sequence[Any] | None:
+    """Run one program after another, all of which must fit."""
+    if not _is_in_order(box, whole, given, write):
+        return None
+    jobs = [_job(box, whole, u, given, write) for u in range(len(whole.parts))]
     if whole.asks:
         dtypes = {job.spec.dtype for job in jobs}
         answer_questions(jobs, False, _is_one_device() and len(dtypes) == 1)
     each, moved = [], list[Any]()
     for job in jobs:
-        carried, params = _called(whole, box.layout.units[job.unit], job)
-        each.append(carried)
+        rest, params = _called(box, whole, job)
+        if isinstance(params[0], Tracer):
+            return None
+        each.append(rest)
         moved += params
-    return each, moved
+    for held, begin, rest in zip(box.arrays, whole.hypers, each, strict=True):
+        held[begin:] = rest
+    return moved
 
 
 def _job(box: Box, whole: Whole, u: int, given: tuple[Any, ...], write: bool) -> Job:
-    unit, held, n = box.layout.units[u], box.arrays[u], len(whole.shapes)
-    begin, end = whole.cuts[u]
-    own = write and is_owned(held, unit.hypers)
-    hyper, carried = opened(unit, held)
-    grads = tuple([given[i + begin : i + end] for i in range(n, len(given), n)])
-    xs, members, codes = given[begin:end], range(end - begin), box.layout.codes[u]
-    mine = Given(grads, None, None)
-    return Job(u, unit.spec, hyper, carried, xs, mine, members, codes, False, own, write)
+    unit, held, begin = box.layout.units[u], box.arrays[u], whole.hypers[u]
+    rest = held[begin:]
+    own = write and is_owned(rest)
+    xs, *grads = whole.parts[u](given)
+    codes = box.layout.codes[u]
+    mine, members = Given(tuple(grads), None, None), range(len(codes))
+    return Job(u, unit.spec, held[:begin], rest, xs, mine, members, codes, False, own, write)
 
 
-def _called(whole: Whole, unit: Unit, job: Job) -> tuple[Any, Any]:
+def _called(box: Box, whole: Whole, job: Job) -> tuple[list[Any], Sequence[Any]]:
     """Run a job; what only the call itself can notice, the general way mends."""
     if _is_one_device():
-        known = whole.programs.get((job.unit, job.give_state, job.give_params))
-        program, begins = known or _program(whole, job.unit, unit, job.give_state, job.give_params)
-        given = job.given.grads, None, None, tuple(job.answers), begins
+        key = job.unit, job.give_state, job.give_params
+        program, begins = whole.programs.get(key) or _program(box, whole, *key)
+        unusual = (None, None, tuple(job.answers)) if job.answers else ()
         try:
-            *carried, params = program(job.hyper, *job.carried, job.xs, *given)
-            return Carried(*carried), params
+            rest, params = program(
+                job.hypers, job.rest, job.xs, list(job.given.grads), begins, *unusual
+            )
+            return rest, params
         except (ValueError, jax.errors.JaxRuntimeError):
             pass
     return run(job, False)
 
 
-def _program(whole: Whole, u: int, unit: Unit, own: bool, write: bool) -> tuple[Any, Any]:
-    program = program_for("step", unit.spec, False, own, write)
-    found = program, begins_of(unit.spec) if unit.spec.packed else ()
+def _program(box: Box, whole: Whole, u: int, own: bool, write: bool) -> tuple[Any, Any]:
+    spec = box.layout.units[u].spec
+    program = program_for("step", spec, False, own, write)
+    found = program, begins_of(spec) if spec.packed else ()
     whole.programs[u, own, write] = found
     return found
 
@@ -144,22 +149,18 @@ def _is_one_device() -> bool:
     return jax.default_backend() == "cpu" and jax.device_count() == 1
 
 
-def _are_concrete(classes: set[type]) -> bool:
-    """Tell whether all arrays are of JAX's one class of them: no tracers, no keys, not NumPy's."""
-    return len(classes) == 1 and _is_concrete(*classes)
-
-
 @lru_cache(maxsize=64)
 def _is_concrete(cls: type) -> bool:
     return issubclass(cls, jax.Array) and not is_traced_type(cls)
 
 
-def _is_in_order(box: Box, whole: Whole, given: tuple[Any, ...]) -> bool:
+def _is_in_order(box: Box, whole: Whole, given: tuple[Any, ...], write: bool) -> bool:
     """Tell whether all arrays are such as they should be; remember them if they are."""
+    n = len(whole.shapes)
+    if write and not set(map(id, given[n:])).isdisjoint(box.placed):
+        return False  # a parameter is a gradient too, which another program may still need
     arrays = [*given, *chain(*box.arrays)]
-    if not _are_concrete(set(map(type, arrays))):
-        return False
-    if any(map(type(arrays[0]).is_deleted, arrays)):
+    if len(set(map(type, arrays))) > 1 or any(map(type(arrays[0]).is_deleted, arrays)):
         return False
     # The results of one program share their abstract values, so most steps are told by identity.
     avals = list(map(aval_of, arrays))

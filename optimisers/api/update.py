@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import is_
 from typing import Any, Literal
 
@@ -55,7 +56,7 @@ def update(
         >>> model["w"]
         array([0.9, 1.9])
     """
-    return _stepped(state, model, (grads, *higher), tied, write=False)
+    return _stepped(state, (model, grads, *higher), tied, write=False)
 
 
 def update_(
@@ -90,16 +91,16 @@ def update_(
         >>> w
         array([0.9, 1.9])
     """
-    return _stepped(state, model, (grads, *higher), tied, write=True)
+    return _stepped(state, (model, grads, *higher), tied, write=True)
 
 
-def _stepped(
-    state: State, model: Any, grads: tuple[Any, ...], tied: str, write: bool
-) -> tuple[State, Any]:
+def _stepped(state: State, trees: tuple[Any, ...], tied: str, write: bool) -> tuple[State, Any]:
+    """Take a step; trees: the model, and the orders of gradients."""
     known = None
-    if type(state) is State and tied in ("parts", "total") and grads[0] is not MISSING:
-        known = known_plan(state._box.layout, state._at, (model, *grads))
+    if type(state) is State and tied in ("parts", "total") and trees[1] is not MISSING:
+        known = known_plan(state._box.layout, state._at, trees)
     if known is None:
+        model, *grads = trees
         check_arguments(state, model, grads, tied)
         flat, plan, tied = flattened_all(state._box.layout, state._at, model, grads, tied)
     else:
@@ -109,11 +110,11 @@ def _stepped(
         call = prepared(state, flat, plan, tied, write)
         done, write = general_step(state, call), call.write
         if write and all(map(is_, flat, done[1])):  # written in place
-            return done[0], model
-    return done[0], rebuild(model, plan.program, done[1], write)
+            return done[0], trees[0]
+    return done[0], rebuild(trees[0], plan.program, done[1], write)
 
 
-def check_arguments(state: Any, model: Any, grads: tuple[Any, ...], tied: str) -> None:
+def check_arguments(state: Any, model: Any, grads: Sequence[Any], tied: str) -> None:
     """Raise where arguments are swapped, missing, or of the wrong kind."""
     right = isinstance(state, State) and State not in map(type, (model, *grads))
     if right and tied in ("parts", "total"):

@@ -19,7 +19,8 @@ from ..errors import DtypeError
 from ..rules.checks import narrowed
 from ..rules.fields import Template, numbers_of, template_of
 from ..rules.rule import Rule
-from .kernel import Carried, init_unit
+from .carried import Carried
+from .kernel import init_unit
 from .layout import Param, Place, Unit
 from .spec import Spec, form_of, spec_of, struct_of
 

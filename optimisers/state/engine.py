@@ -20,9 +20,10 @@ from ..arrays.ops import concretely
 from ..errors import NonFiniteError, RuleError
 from ..rules.across import Ask, How, combined
 from . import rows as host_rows
-from .kernel import Carried, Given, ask_unit, step_unit
+from .carried import flat, of_one, put_one
+from .kernel import Given, ask_unit, step_unit
 from .layout import Layout, Unit
-from .programs import Job, Work, called, flagged, joint_question, kept_home
+from .programs import Job, Work, arguments, called, joint_question, kept_home, opened_arguments
 from .spec import Spec
 
 
@@ -36,7 +37,7 @@ def jobs_for(
         present = [ok and g is not None for ok, g in zip(live, todo.grads[0], strict=True)]
         if not (any(present) or (unit.spec.every_call and any(live))):
             continue
-        owned = write and not traced and is_owned(arrays[u], unit.hypers)
+        owned = write and not traced and is_owned(arrays[u][unit.hypers :])
         owned = owned and not isinstance(arrays[u][0], np.ndarray)
         if all(present) or unit.spec.packed or unit.spec.every_call:
             jobs.append(_whole(layout, u, arrays[u], todo, present, live, traced))
@@ -57,7 +58,7 @@ def _whole(
     live: Sequence[bool], traced: bool,
 ) -> Job:  # fmt: skip
     unit = layout.units[u]
-    hyper, carried = opened(unit, arrays)
+    hypers, rest = arrays[: unit.hypers], arrays[unit.hypers :]
     codes = layout.codes[u]
     full = all(present)
     xs, grads = todo.xs, _heeded(unit.spec, todo, present, codes)
@@ -71,7 +72,7 @@ def _whole(
         None if full else np.array(present),
         None if all(live) or not unit.spec.every_call else np.array(live),
     )
-    return Job(u, unit.spec, hyper, carried, xs, given, range(len(codes)), codes, unit.host)
+    return Job(u, unit.spec, hypers, rest, xs, given, range(len(codes)), codes, unit.host)
 
 
 def _filled(gs: Sequence[Any], xs: Sequence[Any], traced: bool) -> tuple[Any, ...]:
@@ -84,15 +85,15 @@ def _singles(
     layout: Layout, u: int, arrays: list[Any], todo: Work, present: Sequence[bool]
 ) -> list[Job]:
     unit = layout.units[u]
-    hyper, carried = opened(unit, arrays)
+    rest = arrays[unit.hypers :]
     codes = layout.codes[u]
     grads = _heeded(unit.spec, todo, present, codes)
     return [
         Job(
             u,
             unit.spec.alone(i),
-            (hyper[i],),
-            Carried((carried.scalars[i],), (carried.moments[i],)),
+            arrays[i : i + 1],
+            of_one(unit.spec, rest, i),
             (todo.xs[i],),
             Given(tuple((gs[i],) for gs in grads), None, None),
             (i,),
@@ -120,28 +121,14 @@ def _heeded(
     return todo.grads
 
 
-def opened(unit: Unit, arrays: list[Any]) -> tuple[Any, Carried]:
-    """Return the hyper-parameters and the carried arrays of a unit's flat list."""
-    n, cut = unit.cuts
-    if unit.spec.packed:
-        return arrays[0], Carried(tuple(arrays[n:cut]), tuple(arrays[cut:]))
-    tables, moments = len(unit.spec.form.tables), unit.spec.form.moments
-    return tuple(arrays[:n]), Carried(
-        tuple(tuple(arrays[n + i * tables : n + (i + 1) * tables]) for i in range(n)),
-        tuple(tuple(arrays[cut + i * moments : cut + (i + 1) * moments]) for i in range(n)),
-    )
-
-
-def closed(unit: Unit, arrays: list[Any], members: Sequence[int], carried: Carried) -> None:
-    """Put the carried arrays of some parameters back into the flat list of their unit."""
-    n, cut = unit.cuts
-    if unit.spec.packed:
-        arrays[n:] = [*carried.scalars, *carried.moments]
+def closed(unit: Unit, arrays: list[Any], members: Sequence[int], rest: Sequence[Any]) -> None:
+    """Put what some parameters carry back into the flat list of their unit."""
+    if len(members) == len(unit.params):
+        arrays[unit.hypers :] = rest
         return
-    tables, moments = len(unit.spec.form.tables), unit.spec.form.moments
-    for at, i in enumerate(members):
-        arrays[n + i * tables : n + (i + 1) * tables] = carried.scalars[at]
-        arrays[cut + i * moments : cut + (i + 1) * moments] = carried.moments[at]
+    old = arrays[unit.hypers :]
+    put_one(unit.spec, old, members[0], rest)
+    arrays[unit.hypers :] = old
 
 
 def answer_questions(jobs: Sequence[Job], traced: bool, jointly: bool = False) -> None:
@@ -175,8 +162,7 @@ def answer_questions(jobs: Sequence[Job], traced: bool, jointly: bool = False) -
 
 def _ask_jointly(jobs: Sequence[Job], how: How) -> None:
     program = joint_question(tuple(job.spec for job in jobs), how)
-    args = [(job.hyper, *job.carried, job.xs, *job.answered) for job in jobs]
-    answer, grads = concretely(program, args)
+    answer, grads = concretely(program, [arguments(job, cut=False) for job in jobs])
     for job, rows in zip(jobs, grads, strict=True):
         job.answers.append(answer)
         if rows is not None:
@@ -199,7 +185,7 @@ def _next_key(waiting: Sequence[tuple[Job, Ask]]) -> str:
 def _combine(parts: Sequence[Any], how: How, job: Job, traced: bool) -> Any:
     if len(parts) == 1:
         return parts[0]
-    dtype = job.hyper.dtype if job.spec.packed else job.hyper[0].dtype
+    dtype = job.hypers[0].dtype
     if traced:
         return combined(jax.tree.map(lambda p: p.astype(dtype), parts), how)
     leaves = jax.tree.leaves(parts)
@@ -223,13 +209,7 @@ def _combining(how: How, dtype: str) -> Any:
 
 def _asked(job: Job, traced: bool) -> Any:
     if traced:
-        return ask_unit(
-            job.spec,
-            job.hyper,
-            job.carried,
-            job.xs,
-            flagged(job.answered),
-        )
+        return ask_unit(job.spec, *opened_arguments(job.spec, *arguments(job, cut=False)))
     answer, grads = called(job, "ask")
     if grads is not None:
         job.given = job.given._replace(grads=grads)
@@ -250,36 +230,31 @@ def check(jobs: Sequence[Job], traced: bool) -> None:
                 raise NonFiniteError(f"{message}, at {job.codes[bad[0]]}; nothing was changed")
 
 
-def run(job: Job, traced: bool, steps: bool = False) -> tuple[Carried, Any]:
+def run(job: Job, traced: bool, steps: bool = False) -> tuple[list[Any], Any]:
     """Take the step of one job; returns what it carries on, and its parameters or steps."""
     if traced:
-        out = step_unit(
-            job.spec,
-            job.hyper,
-            job.carried,
-            job.xs,
-            flagged(job.answered),
-            steps,
-        )
-        return out.carried, out.params
-    done = called(job, "steps" if steps else "step", job.give_state, job.give_params)
-    carried, params = Carried(*done[:2]), done[2]
+        args = opened_arguments(job.spec, *arguments(job, cut=False))
+        out = step_unit(job.spec, *args, steps)
+        return flat(job.spec, out.carried), out.params
+    rest, params = called(job, "steps" if steps else "step", job.give_state, job.give_params)
     if not job.host:
-        carried, params = kept_home(job, carried, params)
+        rest, params = kept_home(job, rest, params)
     if job.spec.wide and not x64_enabled():
-        carried = jax.tree.map(np.asarray, carried)
+        rest = list(map(np.asarray, rest))
     if job.in_rows:
         params = host_rows.unpack(job.spec, np.asarray(params))
-    return carried, params
+    return rest, params
 
 
-def is_owned(arrays: list[Any], begin: int) -> bool:
-    """Tell whether nobody but this list holds any of the arrays from `begin` on.
+def is_owned(rest: list[Any]) -> bool:
+    """Tell whether nobody holds any of these arrays but a state, from whose list they were sliced.
+
+    There is at least one, as the steps of each parameter are counted.
 
     The count of references is exact, and needs no marks: whoever shares an array (another state, a
     `jax.tree.leaves`, a variable of the user's) raises it, and it falls when they let go.
     """
-    return max(map(sys.getrefcount, arrays[begin:]), default=0) <= _ALONE
+    return max(map(sys.getrefcount, rest)) <= _ALONE
 
 
 _SAMPLE = [object()]

@@ -20,18 +20,8 @@ from ..errors import RuleTypeError
 from ..rules.across import REDUCE, Question, Replay, combined, reduced
 from ..rules.fields import rebuild
 from ..rules.rule import Flow, both, hold, start
+from .carried import Carried
 from .spec import NEAR, WIDTH, Spec
-
-
-class Carried(NamedTuple):
-    """What a unit carries from step to step, beside its hyper-parameters.
-
-    In a pack: scalars [k, columns] per table, moments [rows, WIDTH] per array of the state. In a
-    bundle: for each parameter a tuple of [columns] tables, and a tuple of arrays.
-    """
-
-    scalars: Any
-    moments: Any
 
 
 class Given(NamedTuple):

@@ -55,11 +55,6 @@ class Unit:
         return 1 if self.spec.packed else len(self.params)
 
     @functools.cached_property
-    def cuts(self) -> tuple[int, int]:
-        """Where scalar tables, and where moments begin in the flat list of its arrays."""
-        return self.hypers, self.hypers + self.hypers * len(self.spec.form.tables)
-
-    @functools.cached_property
     def arrays(self) -> int:
         """How many arrays the unit holds in all."""
         form = self.spec.form
@@ -124,6 +119,15 @@ class Layout:
     def codes(self) -> tuple[tuple[str, ...], ...]:
         """For each unit, where its parameters are, as code."""
         return tuple(tuple(self.params[i].codes[0] for i in u.params) for u in self.units)
+
+    @functools.cached_property
+    def is_quick(self) -> bool:
+        """Whether each parameter can be moved by itself in every step, from leaf to leaf."""
+        specs = [unit.spec for unit in self.units]
+        alone = all(len(p.paths) == 1 and not p.frozen for p in self.params)
+        if not specs or not alone or any(unit.host for unit in self.units):
+            return False
+        return not any(spec.requires or spec.every_call or spec.wide for spec in specs)
 
     @functools.cached_property
     def is_plain(self) -> bool:

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from operator import is_
+from operator import is_, itemgetter
 from typing import Any
 
 import jax
@@ -62,21 +62,24 @@ class Whole:
     Checking one long tuple costs a fraction of checking each unit: the quick way of a step.
 
     arrays: how to fetch the parameters, and after them the gradients order by order.
-    others: how to fetch the other leaves of the model.
+    others: how to fetch the other leaves of the model, if it has any.
     place: how to put the results, and after them the other leaves, in the order of the leaves.
-    leaves: how many the model has. cuts: for each unit where its parameters are.
+    leaves: how many the model has.
+    parts: for each unit, how to cut its parameters, and its gradients order by order, from those.
+    hypers: for each unit, how many of its arrays are hyper-parameters.
     asks: whether any rule asks for a reduction.
     avals: the abstract values (shape and dtype) of the arrays that were found to fit last time.
     programs: for each unit, state given away or not, and call: its program and its `begins`.
     """
 
     arrays: Callable[[Any], tuple[Any, ...]]
-    others: Callable[[Any], tuple[Any, ...]]
+    others: Callable[[Any], tuple[Any, ...]] | None
     place: Callable[[Any], tuple[Any, ...]]
     leaves: int
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[Any, ...]
-    cuts: tuple[tuple[int, int], ...]
+    parts: tuple[Callable[[Any], tuple[tuple[Any, ...], ...]], ...]
+    hypers: tuple[int, ...]
     asks: bool
     avals: Sequence[Any] = ()
     programs: dict[tuple[int, bool, bool], tuple[Any, Any]] = field(default_factory=dict)
@@ -116,23 +119,30 @@ def flattened(layout: Layout, at: Path, trees: tuple[Any, ...]) -> tuple[list[An
 
 def known_plan(layout: Layout, at: Path, trees: tuple[Any, ...]) -> tuple[list[Any], Plan] | None:
     """Return what `flattened` does, if JAX's structure of the trees has been seen before."""
-    flat, structure = _jax_leaves(layout, trees)
+    if not layout.is_plain:
+        return None
     try:
+        flat, structure = _jax_flatten(trees)
         plan = layout.plans.get((at, structure))
-    except TypeError:
-        return None  # static fields without a hash
-    if plan is not None and plan.others and _has_strangers(plan, flat):
+    except _REFUSED:
+        return None
+    if plan is None:
+        return None
+    if plan.others and _has_strangers(plan, flat):
         _no_strangers(layout, at, outline(trees[0]), plan.split(flat)[0])
-    return None if plan is None else (flat, plan)
+    return flat, plan
+
+
+_jax_flatten = jax.tree_util.default_registry.flatten
+# A tree that will be refused; or one with static fields without a hash.
+_REFUSED = (TypeError, ValueError, RecursionError, SystemError)
 
 
 def _jax_leaves(layout: Layout, trees: tuple[Any, ...]) -> tuple[list[Any], Any]:
-    if not layout.is_plain:
-        return [], None
     try:
-        return jax.tree_util.tree_flatten(trees)
-    except (TypeError, ValueError, RecursionError, SystemError):
-        return [], None  # a tree that will be refused
+        return _jax_flatten(trees) if layout.is_plain else ([], None)
+    except _REFUSED:
+        return [], None
 
 
 def _are_parts(structure: Any, leaves: Sequence[Any], parts: Sequence[Sequence[Any]]) -> bool:
@@ -179,12 +189,8 @@ def _whole(
 ) -> Whole | None:  # fmt: skip
     """Return how to fetch all parameters at once, if each of them moves by itself in every step."""
     specs = [unit.spec for unit in layout.units]
-    alone = all(len(p) == 1 for unit in units for p in unit)  # neither tied nor outside this part
-    if not (specs and alone and all(all(live) for live in layout.live)):
-        return None
-    if any(unit.host for unit in layout.units) or any(m.prunes for m in matches):
-        return None
-    if any(spec.requires or spec.every_call or spec.wide for spec in specs):
+    inside = all(p for unit in units for p in unit)
+    if not (layout.is_quick and inside) or any(m.prunes for m in matches):
         return None
     if any(-1 in _firsts(unit, m) for unit in units for m in matches):
         return None
@@ -195,15 +201,19 @@ def _whole(
         for unit in units
         for i in _firsts(unit, m)
     ]
-    ends = list(itertools.accumulate(map(len, units)))
+    ends, n = list(itertools.accumulate(map(len, units))), len(firsts)
     return Whole(
         getter([*firsts, *grads]),
-        getter(others),
+        getter(others) if others else None,
         getter(np.argsort([*firsts, *others]).tolist()),
         begins[1],
         tuple(shape for spec in specs for shape in spec.shapes),
         tuple(np.dtype(spec.dtype) for spec in specs for _ in spec.shapes),
-        tuple(zip([0, *ends], ends, strict=False)),
+        tuple(
+            itemgetter(*(slice(k + begin, k + end) for k in range(0, n * (1 + len(matches)), n)))
+            for begin, end in zip([0, *ends], ends, strict=False)
+        ),
+        tuple(unit.hypers for unit in layout.units),
         any(spec.asks for spec in specs),
     )
 

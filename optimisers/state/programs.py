@@ -18,7 +18,8 @@ import jax.numpy as jnp
 from ..arrays.numbers import precision
 from ..arrays.ops import concretely, on_cpu
 from ..rules.across import How, combined
-from .kernel import Carried, Given, ask_rows, ask_unit, check_fit, step_rows, step_unit
+from .carried import Carried, flat, opened
+from .kernel import Given, ask_rows, ask_unit, check_fit, step_rows, step_unit
 from .kernel import in_rows as rows_of
 from .spec import NEAR, Spec
 
@@ -27,14 +28,15 @@ from .spec import NEAR, Spec
 class Job:
     """One program to run: what it is given, and where its results belong.
 
+    hypers, rest: arrays of the state, as it holds them: hyper-parameters, and what is carried.
     members: the places in the unit of the job's parameters. give_state, give_params: whose memory
     is given to the results. reads_host: whether some gradient is memory of the caller's.
     """
 
     unit: int
     spec: Spec
-    hyper: Any
-    carried: Carried
+    hypers: Sequence[Any]
+    rest: Sequence[Any]
     xs: tuple[Any, ...]
     given: Given
     members: Sequence[int]
@@ -56,11 +58,6 @@ class Job:
         return list(at) if flags is None else [i for i in at if flags[i]]
 
     @property
-    def answered(self) -> Given:
-        """What the step is given, with the answers that are known so far."""
-        return self.given._replace(answers=tuple(self.answers))
-
-    @property
     def in_rows(self) -> bool:
         """Whether the pack was laid out in rows by NumPy, outside the program."""
         return self.host and self.spec.packed
@@ -78,17 +75,20 @@ class Work:
     alias: bool = False
 
 
-def arguments(job: Job) -> tuple[Any, ...]:
+def arguments(job: Job, cut: bool = True) -> tuple[Any, ...]:
     """Return what a program is called with: a job's arrays, and where parameters begin in a pack.
 
-    All in plain tuples, one argument for each, as named ones cost JAX more time in each call.
+    All in flat sequences, and nothing that is as it mostly is: each costs JAX time in each call.
+    cut: whether the program will cut parameters from a pack.
     """
-    given = job.answered
-    if job.spec.packed and not job.in_rows:
+    given, begins = job.given, ()
+    if cut and job.spec.packed and not job.in_rows:
         x = job.xs[0]
         home = x.sharding if isinstance(x, jax.Array) and x.committed else None
-        given = given._replace(begins=begins_of(job.spec, home))
-    return job.hyper, *job.carried, job.xs, *given
+        begins = begins_of(job.spec, home)
+    usual = given.present is None and given.live is None and not job.answers
+    unusual = () if usual else (given.present, given.live, tuple(job.answers))
+    return job.hypers, job.rest, job.xs, list(given.grads), begins, *unusual
 
 
 @functools.lru_cache(maxsize=4096)
@@ -103,20 +103,12 @@ def begins_of(spec: Spec, home: Any = None) -> tuple[Any, ...]:
         return tuple(jax.device_put(jnp.asarray(row), home) for row in spec.first[::NEAR])
 
 
-def flagged(given: Given) -> Given:
-    """Write True for "all": a program is compiled without masks where None comes in their place."""
-    return given._replace(
-        present=True if given.present is None else given.present,
-        live=True if given.live is None else given.live,
-    )
-
-
 def called(job: Job, what: str, give_state: bool = False, give_params: bool = False) -> Any:
     """Call a program with a job's arrays; mend what only the call itself can notice."""
-    program = program_for(what, job.spec, job.in_rows, give_state, give_params)
+    program, cut = program_for(what, job.spec, job.in_rows, give_state, give_params), "step" in what
     with _where(job):
         try:
-            return concretely(program, *arguments(job))
+            return concretely(program, *arguments(job, cut))
         except jax.errors.JaxRuntimeError as error:
             if "donate" not in str(error) or not (give_state or give_params):
                 raise
@@ -126,7 +118,7 @@ def called(job: Job, what: str, give_state: bool = False, give_params: bool = Fa
             if not _is_of_devices(error):
                 raise
             _bring_home(job)  # asking each array for its device in every step would cost more
-        return concretely(program, *arguments(job))
+        return concretely(program, *arguments(job, cut))
 
 
 def _is_of_devices(error: ValueError) -> bool:
@@ -139,24 +131,24 @@ def _bring_home(job: Job) -> None:
     grads = tuple(tuple(map(jax.device_put, gs, homes)) for gs in job.given.grads)
     job.given = job.given._replace(grads=grads)
     if len(homes[0].device_set) == 1:
-        job.hyper, job.carried = jax.device_put((job.hyper, job.carried), homes[0])
+        job.hypers, job.rest = jax.device_put((job.hypers, job.rest), homes[0])
 
 
 def _home(x: Any) -> Any:
     return getattr(x, "sharding", None)
 
 
-def kept_home(job: Job, carried: Carried, params: Any) -> tuple[Carried, Any]:
+def kept_home(job: Job, rest: list[Any], params: Any) -> tuple[list[Any], Any]:
     """Move results back to where the parameters were, if a gradient drew them elsewhere."""
     asked = job.xs[:1] if job.spec.packed else job.xs
     pairs = zip(params, asked, strict=False)
     if all(_home(old) in (None, x.sharding) for x, old in pairs):
-        return carried, params
+        return rest, params
     homes = list(map(_home, job.xs))
     params = tuple(map(jax.device_put, params, homes))
     if len(homes[0].device_set) == 1:
-        carried = jax.device_put(carried, homes[0])
-    return carried, params
+        rest = jax.device_put(rest, homes[0])
+    return rest, params
 
 
 def _where(job: Job) -> ExitStack:
@@ -174,58 +166,64 @@ def program_for(
     what: str, spec: Spec, in_rows: bool, give_state: bool = False, give_params: bool = False
 ) -> Any:
     """Return the compiled function for a spec, of `arguments`; it holds nothing but static data."""
+    function = functools.partial(_BODIES[what], spec, in_rows)
+    return jax.jit(function, donate_argnums=(1,) * give_state + (2,) * give_params)
+
+
+def stepped(spec: Spec, in_rows: bool, *args: Any, steps: bool = False) -> tuple[list[Any], Any]:
+    """Take a step with the arguments of a program: what is carried on, and parameters or steps."""
+    hyper, carried, xs, given = opened_arguments(spec, *args)
+    if not in_rows:
+        check_fit(spec, hyper, xs, given.grads)
     step = step_rows if in_rows else step_unit
-
-    def stepped(*args: Any) -> Any:
-        hyper, carried, xs, given = opened_arguments(*args)
-        if not in_rows:
-            check_fit(spec, hyper, xs, given.grads)
-        out = step(spec, hyper, carried, xs, given)
-        return *out.carried, out.params
-
-    def measured(*args: Any) -> Any:
-        out = step(spec, *opened_arguments(*args), True)
-        return *out.carried, out.params
-
-    def checked(*args: Any) -> Any:
-        return step(spec, *opened_arguments(*args)).checks
-
-    def asked(*args: Any) -> Any:
-        return _asked(spec, in_rows, *opened_arguments(*args))
-
-    function = {"step": stepped, "steps": measured, "check": checked, "ask": asked}[what]
-    donate = (1, 2) * give_state + (3,) * give_params
-    return jax.jit(function, donate_argnums=donate)
+    out = step(spec, hyper, carried, xs, given, steps)
+    return flat(spec, out.carried), out.params
 
 
-def opened_arguments(
-    hyper: Any, scalars: Any, moments: Any, xs: Any, *given: Any
-) -> tuple[Any, Carried, Any, Given]:
-    """Give `arguments` their names again."""
-    return hyper, Carried(scalars, moments), xs, flagged(Given(*given))
+def _checked(spec: Spec, in_rows: bool, *args: Any) -> Any:
+    step = step_rows if in_rows else step_unit
+    return step(spec, *opened_arguments(spec, *args)).checks
 
 
-def _asked(spec: Spec, in_rows: bool, hyper: Any, carried: Any, xs: Any, given: Given) -> Any:
+def asked(spec: Spec, in_rows: bool, *args: Any) -> Any:
     """Return the answer to a question, and of a pack the gradients in rows.
 
     In rows, they are one argument of the programs to come.
     """
+    hyper, carried, xs, given = opened_arguments(spec, *args)
     loose = spec.packed and not in_rows
     given = given._replace(grads=rows_of(spec, given.grads)) if loose else given
     ask = ask_rows if in_rows else ask_unit
     return ask(spec, hyper, carried, xs, given), given.grads if loose else None
 
 
+_BODIES: dict[str, Any] = {
+    "step": stepped,
+    "steps": functools.partial(stepped, steps=True),
+    "check": _checked,
+    "ask": asked,
+}
+
+
+def opened_arguments(
+    spec: Spec, hypers: Any, rest: Any, xs: Any, grads: Any, begins: Any, present: Any = None,
+    live: Any = None, answers: Any = (),
+) -> tuple[Any, Carried, Any, Given]:  # fmt: skip
+    """Give `arguments` their names again; True says "all", where no masks came."""
+    present, live = (True if mask is None else mask for mask in (present, live))
+    hyper = hypers[0] if spec.packed else hypers
+    return hyper, opened(spec, rest), xs, Given(grads, present, live, answers, begins)
+
+
 @functools.lru_cache(maxsize=256)
 def joint_question(specs: tuple[Spec, ...], how: How) -> Any:
     """Return the compiled function in which several units answer what all of them are asked."""
 
-    def asked(units: Any) -> Any:
-        opened = [opened_arguments(*args) for args in units]
-        found = [_asked(spec, False, *args) for spec, args in zip(specs, opened, strict=True)]
+    def all_asked(units: Any) -> Any:
+        found = [asked(spec, False, *args) for spec, args in zip(specs, units, strict=True)]
         return combined([answer for answer, _ in found], how), [grads for _, grads in found]
 
-    return jax.jit(asked)
+    return jax.jit(all_asked)
 
 
 def rehearse(jobs: Sequence[Job]) -> None:

@@ -19,7 +19,7 @@ from ..rules.pick import with_whole_numbers
 from ..rules.rule import Rule, start
 from . import rows as host_rows
 from .build import grouped, hyper_tables, stored
-from .engine import opened
+from .carried import opened
 from .kernel import pack
 from .layout import Layout, Unit, interned
 from .spec import struct_of
@@ -62,7 +62,7 @@ def carried_at(unit: Unit, arrays: list[Any], k: int) -> tuple[Any, Any]:
     What comes out of a pack is NumPy's, unless it is traced or on another device than the CPU:
     each slice by JAX would be a program of its own.
     """
-    spec, (_, carried) = unit.spec, opened(unit, arrays)
+    spec, carried = unit.spec, opened(unit.spec, arrays[unit.hypers :])
     if not spec.packed:
         count, state = spec.form.join(carried.scalars[k], carried.moments[k])
         return count, state
@@ -84,7 +84,7 @@ def _host(a: Any) -> Any:
 
 def count_at(unit: Unit, arrays: list[Any], k: int) -> Any:
     """Return how many steps parameter `k` of a unit has taken: an int, unless it is traced."""
-    carried, slot = opened(unit, arrays)[1], unit.spec.form.slots[0]
+    carried, slot = opened(unit.spec, arrays[unit.hypers :]), unit.spec.form.slots[0]
     assert slot.table is not None
     table = carried.scalars[slot.table] if unit.spec.packed else carried.scalars[k][slot.table]
     if is_traced_type(type(table)):
@@ -223,7 +223,7 @@ def _regrouped(layout: Layout, changes: Mapping[int, Kept]) -> tuple[Unit, ...]:
 
 def _home(unit: Unit, arrays: list[Any], k: int) -> Any:
     """Return the sharding of parameter `k`, which is that of its moments; None if it has none."""
-    spec, moments = unit.spec, opened(unit, arrays)[1].moments
+    spec, moments = unit.spec, opened(unit.spec, arrays[unit.hypers :]).moments
     for a in moments if spec.packed else moments[k]:
         if isinstance(a, jax.Array) and not is_traced_type(type(a)) and a.committed:
             if spec.packed:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
+from functools import reduce
+from operator import getitem, itemgetter
 from typing import Any, NamedTuple
 
 from ..arrays.containers import Kind
@@ -201,9 +202,7 @@ def rebuild(tree: Any, steps: Program, leaves: Sequence[Any], write: bool) -> An
         return leaves[0]
     if write and steps.dicts is not None:
         for keys, names, fetch in steps.dicts:
-            held = tree
-            for key in keys:
-                held = held[key]
+            held = reduce(getitem, keys, tree)
             held.update(zip(names, fetch(leaves)))  # noqa: B905 - lengths are the plan's
         return tree
     objects: list[Any] = [None] * steps.size
