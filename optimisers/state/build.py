@@ -25,7 +25,7 @@ from .layout import Param, Place, Unit
 from .spec import Spec, form_of, spec_of, struct_of
 
 SMALL = 80 * 80  # elements; copying more into a pack costs more than a result of its own
-PACK_SIZES = range(24, 101)
+PACK_SIZES = range(24, 151)
 BUNDLE, LITTLE_BUNDLE = 16, 64
 BIG_BUNDLE = 2**25  # elements: a program that needs much memory at once gains nothing from company
 

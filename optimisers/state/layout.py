@@ -75,6 +75,7 @@ class Layout:
     untrained: frozenset[Path] = frozenset()
     skeleton: tuple[tuple[Path, str], ...] = ()
     plans: OrderedDict[Any, Any] = field(default_factory=OrderedDict, repr=False)
+    recent: list[Any] = field(default_factory=lambda: [None], repr=False)
     lock: Any = field(default_factory=threading.Lock, repr=False)
 
     @property

@@ -16,7 +16,7 @@ from ..arrays import adapter_of, describe, is_array_type
 from ..arrays.numbers import is_trainable_dtype
 from ..errors import StateError
 from ..tree import Match, Outline, Path, Program, flatten, match, outline, program
-from ..tree.outline import getter
+from ..tree.nest import Nest, getter
 from .layout import Layout
 
 MOST_PLANS = 128
@@ -36,6 +36,8 @@ class Plan:
     others: the leaves that are no parameter of this part.
     free: how to fetch those of them that must not become one either.
     whole: all parameters at once, where a call may be checked as one (see `Whole`).
+    at: where in the state's model this model is. types: of the leaves.
+    dicts: how to read model and gradients, where both are the same nested dicts.
     """
 
     parts: tuple[tuple[int, int], ...]
@@ -49,6 +51,22 @@ class Plan:
     others: tuple[int, ...]
     free: Callable[[Any], tuple[Any, ...]]
     whole: Whole | None
+    at: Path
+    types: frozenset[type]
+    dicts: Nest | None
+
+    def read(self, trees: tuple[Any, ...]) -> list[Any] | None:
+        """Return all leaves, if these are nested dicts, and the same again."""
+        if self.dicts is None or len(trees) != len(self.parts):
+            return None
+        flat: list[Any] = []
+        for tree in trees:
+            leaves = self.dicts.read(tree)
+            if leaves is None:
+                return None
+            flat += leaves
+        # A container of another class would be taken for a leaf.
+        return flat if self.types.issuperset(map(type, flat)) else None
 
     def split(self, flat: list[Any]) -> list[list[Any]]:
         """Return the leaves of the model, and those of each order of gradients."""
@@ -110,6 +128,7 @@ def flattened(layout: Layout, at: Path, trees: tuple[Any, ...]) -> tuple[list[An
     if _has_strangers(plan, parts[0]):
         _no_strangers(layout, at, outline(trees[0]), parts[0])
     _keep(layout, key, plan)
+    layout.recent[0] = plan
     flat, structure = _jax_leaves(layout, trees)
     if structure is not None and _are_parts(structure, flat, parts):
         with contextlib.suppress(TypeError):  # static fields without a hash
@@ -119,15 +138,18 @@ def flattened(layout: Layout, at: Path, trees: tuple[Any, ...]) -> tuple[list[An
 
 def known_plan(layout: Layout, at: Path, trees: tuple[Any, ...]) -> tuple[list[Any], Plan] | None:
     """Return what `flattened` does, if JAX's structure of the trees has been seen before."""
-    if not layout.is_plain:
-        return None
-    try:
-        flat, structure = _jax_flatten(trees)
-        plan = layout.plans.get((at, structure))
-    except _REFUSED:
-        return None
-    if plan is None:
-        return None
+    plan = layout.recent[0]
+    if plan is None or plan.at != at or (flat := plan.read(trees)) is None:
+        if not layout.is_plain:
+            return None
+        try:
+            flat, structure = _jax_flatten(trees)
+            plan = layout.plans.get((at, structure))
+        except _REFUSED:
+            return None
+        if plan is None:
+            return None
+        layout.recent[0] = plan
     if plan.others and _has_strangers(plan, flat):
         _no_strangers(layout, at, outline(trees[0]), plan.split(flat)[0])
     return flat, plan
@@ -164,13 +186,15 @@ def _made(
     found = outline(model)
     places = _places(layout, at, found)
     trained = [i for indices in places for i in indices]
-    matches = [match(found, outline(g, "grads"), trained) for g in grads]
+    outlines = [outline(g, "grads") for g in grads]
+    matches = [match(found, each, trained) for each in outlines]
+    steps = program(found.nodes, frozenset(trained))
     units = [[places[p] for p in unit.params] for unit in layout.units]
     others = tuple(sorted(set(range(len(leaves[0]))).difference(trained)))
     ends = list(itertools.accumulate(map(len, leaves)))
     return Plan(
         tuple(zip([0, *ends], ends, strict=False)),
-        program(found.nodes, frozenset(trained)),
+        steps,
         places,
         tuple(tuple(map(bool, unit)) if any(unit) else () for unit in units),
         tuple(getter([p[0] if p else 0 for p in unit]) for unit in units),
@@ -180,7 +204,16 @@ def _made(
         others,
         getter([i for i in others if (*at, *found.paths[i]) not in layout.untrained]),
         _whole(layout, units, matches, others, [0, *ends]),
+        at,
+        frozenset(map(type, itertools.chain(*leaves))),
+        _readable(steps, [found, *outlines]),
     )
+
+
+def _readable(steps: Program, outlines: Sequence[Outline]) -> Nest | None:
+    names = [[(node.names, node.slots) for node in found.nodes] for found in outlines]
+    alike = all(each == names[0] for each in names)
+    return steps.dicts if alike and steps.dicts is not None and steps.dicts.readable else None
 
 
 def _whole(

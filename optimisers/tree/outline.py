@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
-from operator import getitem, itemgetter
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from ..arrays.containers import Kind
+from .nest import Nest, nest
 from .nodes import DEQUE, DICT, SEQUENCE, kind_of
 from .register import trainable
 
@@ -119,9 +119,6 @@ class Refit(NamedTuple):
     slots: tuple[int, ...]
 
 
-DictWrite = tuple[Path, tuple[Hashable, ...], Callable[[Any], tuple[Any, ...]]]
-
-
 class Program(NamedTuple):
     """How a tree gets new leaves: containers fetched from the top, refitted from the bottom.
 
@@ -129,25 +126,14 @@ class Program(NamedTuple):
     refits: the containers that hold a parameter; the others are passed on as they are.
     writes: those of them that must be written where writing is possible: what was written in place
     needs not be put into its container again.
-    dicts: where all these are dicts, as in most models, what to write once more: the keys that lead
-    to a dict, names in it, and how to fetch what belongs there.
+    dicts: where all these are dicts, as in most models: how to read and write them quickly.
     """
 
     size: int
     fetch: tuple[tuple[int, Kind, tuple[Hashable, ...], tuple[tuple[int, int], ...]], ...]
     refits: tuple[Refit, ...]
     writes: tuple[Refit, ...]
-    dicts: tuple[DictWrite, ...] | None
-
-
-def getter(indices: Sequence[int]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return a function that fetches items as a tuple, also where there is one or none."""
-    if len(indices) > 1:
-        return itemgetter(*indices)
-    if indices:
-        (i,) = indices
-        return lambda leaves: (leaves[i],)
-    return lambda leaves: ()
+    dicts: Nest | None
 
 
 def program(nodes: Sequence[Node], trained: Collection[int]) -> Program:
@@ -171,18 +157,10 @@ def program(nodes: Sequence[Node], trained: Collection[int]) -> Program:
         for r in refits
         if not same[r.node] or any(s in trained if s >= 0 else not same[~s] for s in r.slots)
     ]
-    dicts = [_dict_write(node) for h, node in zip(held, nodes, strict=True)
-             if h and any(s in trained for s in node.slots)]  # fmt: skip
-    plain = all(node.kind is DICT for h, node in zip(held, nodes, strict=True) if h)
-    return Program(
-        len(nodes), tuple(fetch), tuple(refits), tuple(writes), tuple(dicts) if plain else None
-    )
-
-
-def _dict_write(node: Node) -> DictWrite:
-    """Return how a dict is given those of its items that are leaves."""
-    slots = {name: s for name, s in zip(node.names, node.slots, strict=True) if s >= 0}
-    return node.path, tuple(slots), getter(list(slots.values()))
+    size = sum(s >= 0 for node in nodes for s in node.slots)
+    plain = bool(refits) and all(nodes[r.node].kind is DICT for r in refits)
+    dicts = nest(nodes, held, size) if plain else None
+    return Program(len(nodes), tuple(fetch), tuple(refits), tuple(writes), dicts)
 
 
 def _picker(slots: tuple[int, ...]) -> Callable[[Any], tuple[Any, ...]] | None:
@@ -201,9 +179,7 @@ def rebuild(tree: Any, steps: Program, leaves: Sequence[Any], write: bool) -> An
     if not steps.size:
         return leaves[0]
     if write and steps.dicts is not None:
-        for keys, names, fetch in steps.dicts:
-            held = reduce(getitem, keys, tree)
-            held.update(zip(names, fetch(leaves)))  # noqa: B905 - lengths are the plan's
+        steps.dicts.write(tree, leaves)
         return tree
     objects: list[Any] = [None] * steps.size
     objects[0] = tree
