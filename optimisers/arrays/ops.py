@@ -13,6 +13,12 @@ from jax.core import Tracer
 from .numbers import compute_dtype, is_wide, precision
 
 
+def own_array(a: Any, home: Any = None) -> jax.Array:
+    """Return a NumPy array or number as an array of JAX's own; `jnp.asarray` compiles a program."""
+    array: jax.Array = jax.device_put(a, home, may_alias=False)
+    return array
+
+
 def total(parts: Sequence[Any], dtype: str) -> Any:
     """Add gradients of one parameter in its compute dtype; JAX or NumPy arrays."""
     if len(parts) == 1:

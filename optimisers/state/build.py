@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..arrays.numbers import is_wide, precision, scalar_dtype, x64_enabled
-from ..arrays.ops import concretely, cpu, on_cpu
+from ..arrays.ops import concretely, cpu, on_cpu, own_array
 from ..arrays.sharding import alike
 from ..errors import DtypeError
 from ..rules.checks import narrowed
@@ -201,8 +201,8 @@ def stored(unit: Unit, arrays: list[Any], traced: bool) -> list[Any]:
         return [np.asarray(a) for a in arrays]
     # Also within somebody's trace: what is concrete stays so.
     with jax.ensure_compile_time_eval(), on_cpu() if unit.host else nullcontext():
-        put = functools.partial(jax.device_put, device=_home()) if unit.host else jnp.asarray
-        return [a if isinstance(a, jax.Array) else put(a) for a in arrays]
+        home = _home() if unit.host else None
+        return [a if isinstance(a, jax.Array) else own_array(a, home) for a in arrays]
 
 
 def _home() -> Any:

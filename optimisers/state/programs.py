@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from ..arrays.numbers import precision
-from ..arrays.ops import concretely, on_cpu
+from ..arrays.ops import concretely, on_cpu, own_array
 from ..rules.across import How, combined
 from .carried import Carried, flat, opened
 from .kernel import Given, ask_rows, ask_unit, check_fit, step_rows, step_unit
@@ -100,7 +99,7 @@ def begins_of(spec: Spec, home: Any = None) -> tuple[Any, ...]:
     if not isinstance(home, jax.sharding.SingleDeviceSharding | None):
         return ()
     with jax.ensure_compile_time_eval():
-        return tuple(jax.device_put(jnp.asarray(row), home) for row in spec.first[::NEAR])
+        return tuple(own_array(row, home) for row in spec.first[::NEAR])
 
 
 def called(job: Job, what: str, give_state: bool = False, give_params: bool = False) -> Any:
