@@ -27,6 +27,7 @@ from ..state.plan import Plan, Whole
 from ..state.programs import Job, begins_of, program_for
 from ..state.state import Box, check_arrays, copied
 from .inputs import dtype_of, shape_of
+from .staged import staged_step
 
 aval_of = attrgetter("aval")
 
@@ -45,6 +46,8 @@ def quick_step(
     if write and box.placed != tuple(map(id, flat[: whole.leaves])):
         return None
     given = whole.arrays(flat)
+    if whole.host:
+        return (state, flat) if write and staged_step(box, whole, given) else None
     classes = set(map(type, given))
     if len(classes) > 1 or not _is_concrete(*classes):
         return None

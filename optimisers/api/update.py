@@ -109,8 +109,8 @@ def _stepped(state: State, trees: tuple[Any, ...], tied: str, write: bool) -> tu
     if done is None:
         call = prepared(state, flat, plan, tied, write)
         done, write = general_step(state, call), call.write
-        if write and all(map(is_, flat, done[1])):  # written in place
-            return done[0], trees[0]
+    if write and all(map(is_, flat, done[1])):  # written in place
+        return done[0], trees[0]
     return done[0], rebuild(trees[0], plan.program, done[1], write)
 
 

@@ -10,6 +10,32 @@ import numpy as np
 
 from .caching import cached
 
+Shapes = tuple[tuple[int, ...], ...]
+
+
+class Bulk(Protocol):
+    """How a library copies many arrays at once: to and from parts of one NumPy array."""
+
+    def facts(self, xs: Sequence[Any]) -> Any:
+        """Return what tells that arrays are where and what they were: memory, shapes, dtypes."""
+        ...
+
+    def fits(self, xs: Sequence[Any], dtype: str, shapes: Shapes, write: bool = False) -> bool:
+        """Tell whether all are plain arrays of these in host memory, to be written if asked."""
+        ...
+
+    def view(self, x: Any) -> np.ndarray[Any, Any]:
+        """Return the memory of one of them as a NumPy array."""
+        ...
+
+    def shared(self, a: np.ndarray[Any, Any]) -> Any:
+        """Return a NumPy array's own memory as an array of this library."""
+        ...
+
+    def copy(self, to: Sequence[Any], values: Sequence[Any]) -> None:
+        """Copy values into arrays."""
+        ...
+
 
 class Adapter(Protocol):
     """One array library. Adding one is a file with an object like this, and a line in LIBRARIES."""
@@ -19,6 +45,9 @@ class Adapter(Protocol):
 
     host: bool
     """Whether its arrays are computed from NumPy views of their memory (False: JAX's own)."""
+
+    bulk: Bulk | None
+    """How many of its arrays are copied at once; None where it has no way that pays."""
 
     def is_array_type(self, cls: type) -> bool:
         """Tell whether objects of a class are leaves of this library, sparse gradients included."""

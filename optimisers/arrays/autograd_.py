@@ -19,6 +19,7 @@ class AutogradAdapter(NumPyAdapter):
 
     name = "autograd"
     host = False
+    bulk = None
 
     def is_array_type(self, cls: type) -> bool:
         """Boxes of arrays; those of dicts and lists are containers of Autograd's own."""

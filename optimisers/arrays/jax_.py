@@ -19,6 +19,7 @@ class JaxAdapter:
 
     name = "jax"
     host = False
+    bulk = None
 
     def is_array_type(self, cls: type) -> bool:
         """Arrays, tracers, and what JAX hands out in the place of a gradient."""

@@ -18,6 +18,7 @@ class KerasAdapter:
 
     name = "keras"
     host = True
+    bulk = None
 
     def is_array_type(self, cls: type) -> bool:
         """Variables; what they hold has adapters of its own."""

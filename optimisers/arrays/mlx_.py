@@ -21,6 +21,7 @@ class MlxAdapter:
 
     name = "mlx"
     host = True
+    bulk = None
 
     def is_array_type(self, cls: type) -> bool:
         """MLX has one kind of array."""

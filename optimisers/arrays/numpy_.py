@@ -2,13 +2,48 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import jax
 import numpy as np
 
+from .adapter import Bulk, Shapes
 from .numbers import is_complex
+
+shape_of, dtype_of = attrgetter("shape"), attrgetter("dtype")
+
+
+class NumPyBulk:
+    """Plain NumPy arrays, copied one by one: by a loop that C runs."""
+
+    def facts(self, xs: Sequence[Any]) -> Any:
+        """Return shapes, dtypes and flags; the memory of an array stays where it is."""
+        return tuple(map(shape_of, xs)), set(map(dtype_of, xs)), all(map(_is_simple, xs))
+
+    def fits(self, xs: Sequence[Any], dtype: str, shapes: Shapes, write: bool = False) -> bool:
+        """Subclasses do not, as they may carry more than elements."""
+        if set(map(type, xs)) != {np.ndarray} or set(map(dtype_of, xs)) != {np.dtype(dtype)}:
+            return False
+        return tuple(map(shape_of, xs)) == shapes and (not write or all(map(_is_simple, xs)))
+
+    def view(self, x: Any) -> np.ndarray[Any, Any]:
+        """Return the array itself."""
+        return np.asarray(x)
+
+    def shared(self, a: np.ndarray[Any, Any]) -> Any:
+        """Return the array itself."""
+        return a
+
+    def copy(self, to: Sequence[Any], values: Sequence[Any]) -> None:
+        """Copy values into arrays."""
+        deque(map(np.copyto, to, values), maxlen=0)  # only to run it
+
+
+def _is_simple(x: Any) -> bool:
+    return bool(x.flags.writeable and x.flags.c_contiguous)
 
 
 class NumPyAdapter:
@@ -16,6 +51,7 @@ class NumPyAdapter:
 
     name = "numpy"
     host = True
+    bulk: Bulk | None = NumPyBulk()
 
     def is_array_type(self, cls: type) -> bool:
         """NumPy scalars are numbers, not arrays: they cannot be written and have no identity."""

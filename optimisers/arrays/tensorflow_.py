@@ -20,6 +20,7 @@ class TensorFlowAdapter:
 
     name = "tensorflow"
     host = True
+    bulk = None
 
     def is_array_type(self, cls: type) -> bool:
         """Tensors, variables, and the slices that an embedding's gradient consists of."""

@@ -25,6 +25,7 @@ class TinygradAdapter:
 
     name = "tinygrad"
     host = True
+    bulk = None
 
     def is_array_type(self, cls: type) -> bool:
         """Tinygrad has one kind of array."""

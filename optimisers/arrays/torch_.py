@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,6 +12,10 @@ import numpy as np
 import torch
 
 from ..errors import DeviceError, DtypeError
+from .adapter import Shapes
+
+shape_of, dtype_of = attrgetter("shape"), attrgetter("dtype")
+layout_of, is_cpu = attrgetter("layout"), attrgetter("is_cpu")
 
 # torch and NumPy share no name for these: their bits are carried over as integers.
 BITS = {
@@ -39,11 +44,50 @@ def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
         return np.dtype(object)
 
 
+OWN = frozenset((torch.Tensor, torch.nn.Parameter))
+
+
+class TorchBulk:
+    """Dense CPU tensors, copied by one call of torch; what it copies to counts as changed."""
+
+    def facts(self, xs: Sequence[Any]) -> Any:
+        """Return where tensors are and what they are: `.data` may be another tensor's by now."""
+        shapes, dtypes = tuple(map(shape_of, xs)), set(map(dtype_of, xs))
+        return tuple(map(torch.Tensor.data_ptr, xs)), shapes, dtypes, set(map(layout_of, xs))
+
+    def fits(self, xs: Sequence[Any], dtype: str, shapes: Shapes, write: bool = False) -> bool:
+        """Sparse ones, subclasses, and those of devices do not; to write, they are contiguous."""
+        kinds = set(map(dtype_of, xs)), set(map(layout_of, xs)), set(map(is_cpu, xs))
+        if kinds != ({getattr(torch, dtype)}, {torch.strided}, {True}):
+            return False
+        if not OWN.issuperset(map(type, xs)):
+            return False
+        simple = not write or all(x.is_contiguous() and not x.is_inference() for x in xs)
+        return simple and tuple(map(shape_of, xs)) == shapes
+
+    def view(self, x: Any) -> np.ndarray[Any, Any]:
+        """Return the memory of a tensor, whatever it means, as a NumPy array."""
+        found: np.ndarray[Any, Any] = ADAPTER.view(x)
+        return found
+
+    def shared(self, a: np.ndarray[Any, Any]) -> Any:
+        """Return the same memory as a tensor."""
+        dtype = getattr(torch, str(a.dtype))
+        bits = BITS.get(dtype)
+        return torch.from_numpy(a if bits is None else a.view(bits)).view(dtype)
+
+    def copy(self, to: Sequence[Any], values: Sequence[Any]) -> None:
+        """Copy values into tensors."""
+        with torch.no_grad():
+            torch._foreach_copy_(list(to), list(values))
+
+
 class TorchAdapter:
     """torch's answers."""
 
     name = "torch"
     host = True
+    bulk = TorchBulk() if hasattr(torch, "_foreach_copy_") else None
 
     def is_array_type(self, cls: type) -> bool:
         """Tensors and Parameters."""

@@ -48,7 +48,9 @@ def grouped(
         groups.setdefault(key, []).append(i)
     units: list[Unit] = []
     for (template, _, host, place, packed, _), members in groups.items():
-        for chosen in _packs(params, members) if packed else _bundles(params, members):
+        # What reaches a program in rows is one argument, however many parameters it is.
+        cut = [members] if host and packed else None
+        for chosen in cut or (_packs if packed else _bundles)(params, members):
             spec = _spec(params, weak, chosen, template, packed)
             units.append(Unit(spec, tuple(chosen), host, place))
     return tuple(units)

@@ -126,7 +126,7 @@ class Layout:
         """Whether each parameter can be moved by itself in every step, from leaf to leaf."""
         specs = [unit.spec for unit in self.units]
         alone = all(len(p.paths) == 1 and not p.frozen for p in self.params)
-        if not specs or not alone or any(unit.host for unit in self.units):
+        if not specs or not alone or len({unit.host for unit in self.units}) > 1:
             return False
         return not any(spec.requires or spec.every_call or spec.wide for spec in specs)
 

@@ -75,7 +75,7 @@ class Plan:
 
 @dataclass(eq=False)
 class Whole:
-    """Every parameter of a model whose arrays are all JAX's, in the order of the units.
+    """Every parameter of a model of arrays that are all JAX's, or all of host memory, by units.
 
     Checking one long tuple costs a fraction of checking each unit: the quick way of a step.
 
@@ -85,7 +85,7 @@ class Whole:
     leaves: how many the model has.
     parts: for each unit, how to cut its parameters, and its gradients order by order, from those.
     hypers: for each unit, how many of its arrays are hyper-parameters.
-    asks: whether any rule asks for a reduction.
+    asks: whether any rule asks for a reduction. host: whether they are host memory, in packs only.
     avals: the abstract values (shape and dtype) of the arrays that were found to fit last time.
     programs: for each unit, state given away or not, and call: its program and its `begins`.
     """
@@ -99,6 +99,7 @@ class Whole:
     parts: tuple[Callable[[Any], tuple[tuple[Any, ...], ...]], ...]
     hypers: tuple[int, ...]
     asks: bool
+    host: bool
     avals: Sequence[Any] = ()
     programs: dict[tuple[int, bool, bool], tuple[Any, Any]] = field(default_factory=dict)
 
@@ -225,6 +226,8 @@ def _whole(
     inside = all(p for unit in units for p in unit)
     if not (layout.is_quick and inside) or any(m.prunes for m in matches):
         return None
+    if any(unit.host and not unit.spec.packed for unit in layout.units):
+        return None
     if any(-1 in _firsts(unit, m) for unit in units for m in matches):
         return None
     firsts = [p[0] for unit in units for p in unit]
@@ -248,6 +251,7 @@ def _whole(
         ),
         tuple(unit.hypers for unit in layout.units),
         any(spec.asks for spec in specs),
+        layout.units[0].host,
     )
 
 

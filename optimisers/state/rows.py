@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.adapter import Bulk
 from ..arrays.numbers import compute_dtype
 from .spec import WIDTH, Spec
 
@@ -30,8 +31,40 @@ def pack(spec: Spec, xs: Sequence[Any]) -> Any:
 
 def unpack(spec: Spec, rows: Any) -> tuple[Any, ...]:
     """Return views of the rows, shaped as the parameters."""
-    flat = rows.reshape(-1)
+    return _cut(spec, rows.reshape(-1))
+
+
+def _cut(spec: Spec, flat: Any) -> tuple[Any, ...]:
     return tuple(
         flat[first : first + math.prod(shape)].reshape(shape)
         for first, shape in zip(spec.begins, spec.shapes, strict=True)
     )
+
+
+class Stage:
+    """Where the parameters and gradients of a host pack are laid out in rows, step after step.
+
+    buffers: the rows of the parameters, and of each order of gradients. parts: for each buffer the
+    places of its parameters, as arrays of their library.
+    """
+
+    def __init__(self, spec: Spec, bulk: Bulk, xs: Sequence[Any], orders: int) -> None:
+        self.spec, self.bulk, self.facts = spec, bulk, bulk.facts(xs)
+        size = len(spec.owner) * WIDTH
+        self.buffers = [np.zeros(size, spec.dtype) for _ in range(1 + orders)]
+        self.parts = [list(map(bulk.shared, _cut(spec, flat))) for flat in self.buffers]
+
+    def load(self, xs: Sequence[Any], grads: Sequence[Sequence[Any]]) -> list[Any] | None:
+        """Return parameters and gradients in rows, if the former are where they were before."""
+        if len(grads) != len(self.buffers) - 1 or self.bulk.facts(xs) != self.facts:
+            return None
+        if not all(self.bulk.fits(gs, self.spec.dtype, self.spec.shapes) for gs in grads):
+            return None
+        for parts, values in zip(self.parts, (xs, *grads), strict=True):
+            self.bulk.copy(parts, values)
+        return [flat.reshape(-1, WIDTH) for flat in self.buffers]
+
+    def store(self, xs: Sequence[Any], rows: Any) -> None:
+        """Copy new parameters from rows to where they belong."""
+        np.copyto(self.buffers[0], np.asarray(rows).reshape(-1))
+        self.bulk.copy(xs, self.parts[0])

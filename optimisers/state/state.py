@@ -23,15 +23,16 @@ class Box:
     """What all views of one state share: the layout, and for each unit its list of arrays.
 
     placed: the identities of the leaves that the last `update_` put into the model. simple: whether
-    each of them is an array of one device, without a mesh.
+    each of them is an array of one device, without a mesh. stages: of units of host memory.
     """
 
-    __slots__ = ("arrays", "layout", "placed", "simple")
+    __slots__ = ("arrays", "layout", "placed", "simple", "stages")
 
     def __init__(self, layout: Layout, arrays: list[list[Any]]) -> None:
         self.layout, self.arrays = layout, arrays
         self.placed: tuple[int, ...] = ()
         self.simple = False
+        self.stages: list[Any] = []
 
     def rule(self, i: int) -> Any:
         """Return the rule of parameter `i`, with the numbers in force."""

@@ -1,0 +1,65 @@
+"""The quick way of a step on host memory: many small arrays copied at once, there and back.
+
+It is open where all parameters are small arrays of one library that can copy many in one call, are
+where they were in the last step, and each has a gradient. What is unusual is left to the general
+way, which looks at each array by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..arrays import adapter_of
+from ..arrays.adapter import Bulk
+from ..arrays.overlap import overlapping
+from ..state.engine import answer_questions, is_owned
+from ..state.kernel import Given
+from ..state.plan import Whole
+from ..state.programs import Job, called
+from ..state.rows import Stage
+from ..state.spec import Spec
+from ..state.state import Box
+
+
+def staged_step(box: Box, whole: Whole, given: tuple[Any, ...]) -> bool:
+    """Take a step in place, and tell whether this way was open; nothing is changed if not."""
+    adapters = set(map(adapter_of, set(map(type, given))))
+    adapter = adapters.pop()
+    if adapters or adapter is None or adapter.bulk is None:
+        return False
+    parts = [part(given) for part in whole.parts]
+    specs = [unit.spec for unit in box.layout.units]
+    if [stage.spec for stage in box.stages] != specs:  # the first time, or after a change of rules
+        box.stages = _stages(specs, adapter.bulk, parts)
+    rows = [stage.load(xs, grads) for stage, (xs, *grads) in zip(box.stages, parts, strict=False)]
+    if not rows or not all(rows):
+        box.stages = []
+        return False
+    jobs = [_job(box, whole, u, *each) for u, each in enumerate(rows) if each]
+    if whole.asks:
+        answer_questions(jobs, False)
+    done = [called(job, "step", job.give_state) for job in jobs]
+    for u, (rest, moved) in enumerate(done):
+        box.arrays[u][whole.hypers[u] :] = rest
+        box.stages[u].store(parts[u][0], moved)
+    return True
+
+
+def _stages(specs: Sequence[Spec], bulk: Bulk, parts: Sequence[Any]) -> list[Stage]:
+    """Return where the arrays of each unit are laid out; none if any is not plain enough."""
+    plain = all(bulk.fits(xs, spec.dtype, spec.shapes, True)
+                for spec, (xs, *_) in zip(specs, parts, strict=True))  # fmt: skip
+    if not plain or overlapping([bulk.view(x) for xs, *_ in parts for x in xs]):
+        return []
+    return [
+        Stage(spec, bulk, xs, len(grads)) for spec, (xs, *grads) in zip(specs, parts, strict=True)
+    ]
+
+
+def _job(box: Box, whole: Whole, u: int, xs: Any, *grads: Any) -> Job:
+    unit, held, begin = box.layout.units[u], box.arrays[u], whole.hypers[u]
+    rest = held[begin:]
+    codes = box.layout.codes[u]
+    mine, members = Given(grads, None, None), range(len(codes))
+    return Job(u, unit.spec, held[:begin], rest, xs, mine, members, codes, True, is_owned(rest))
