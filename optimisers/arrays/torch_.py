@@ -44,6 +44,7 @@ def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
         return np.dtype(object)
 
 
+COPY: Any = getattr(torch, "_foreach_copy_", None)  # what torch's own optimisers copy with
 OWN = frozenset((torch.Tensor, torch.nn.Parameter))
 
 
@@ -79,7 +80,7 @@ class TorchBulk:
     def copy(self, to: Sequence[Any], values: Sequence[Any]) -> None:
         """Copy values into tensors."""
         with torch.no_grad():
-            torch._foreach_copy_(list(to), list(values))
+            COPY(list(to), list(values))
 
 
 class TorchAdapter:
@@ -87,7 +88,7 @@ class TorchAdapter:
 
     name = "torch"
     host = True
-    bulk = TorchBulk() if hasattr(torch, "_foreach_copy_") else None
+    bulk = TorchBulk() if COPY else None
 
     def is_array_type(self, cls: type) -> bool:
         """Tensors and Parameters."""

@@ -45,7 +45,7 @@ class Nest:
         """Return all leaves, if these are the same nested dicts again."""
         if type(tree) is not dict:
             return None
-        dicts = [tree]
+        dicts: list[Any] = [tree]
         try:
             for parents, names in self.levels:
                 dicts += map(getitem, parents(dicts), names)
@@ -58,7 +58,7 @@ class Nest:
 
     def write(self, tree: Any, leaves: Sequence[Any]) -> None:
         """Put leaves where they belong."""
-        dicts = [tree]
+        dicts: list[Any] = [tree]
         for parents, names in self.levels:
             dicts += map(getitem, parents(dicts), names)
         new = leaves if self.fetch is None else self.fetch(leaves)
