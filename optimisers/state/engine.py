@@ -21,7 +21,7 @@ from ..errors import NonFiniteError, RuleError
 from ..rules.across import Ask, How, combined
 from . import rows as host_rows
 from .carried import flat, of_one, put_one
-from .kernel import Given, ask_unit, step_unit
+from .kernel import Given, ask_unit, step_unit, unfolded_begins
 from .layout import Layout, Unit
 from .programs import Job, Work, arguments, called, joint_question, kept_home, opened_arguments
 from .spec import Spec
@@ -233,8 +233,10 @@ def check(jobs: Sequence[Job], traced: bool) -> None:
 def run(job: Job, traced: bool, steps: bool = False) -> tuple[list[Any], Any]:
     """Take the step of one job; returns what it carries on, and its parameters or steps."""
     if traced:
-        args = opened_arguments(job.spec, *arguments(job, cut=False))
-        out = step_unit(job.spec, *args, steps)
+        hyper, carried, xs, given = opened_arguments(job.spec, *arguments(job, cut=False))
+        if job.spec.packed:
+            given = given._replace(begins=unfolded_begins(job.spec, carried))
+        out = step_unit(job.spec, hyper, carried, xs, given, steps)
         return flat(job.spec, out.carried), out.params
     rest, params = called(job, "steps" if steps else "step", job.give_state, job.give_params)
     if not job.host:

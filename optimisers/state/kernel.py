@@ -288,6 +288,19 @@ def in_rows(spec: Spec, grads: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(pack(spec, gs) if isinstance(gs, tuple) else gs for gs in grads)
 
 
+def unfolded_begins(spec: Spec, carried: Carried) -> tuple[Any, ...]:
+    """Return the begins of a pack inside somebody's program, where they cannot be arguments.
+
+    XLA takes what leaves a conditional for unknown, be it the same either way.
+    """
+
+    def begins() -> tuple[Any, ...]:
+        return tuple(jnp.asarray(row) for row in spec.first[::NEAR])
+
+    found: tuple[Any, ...] = jax.lax.cond(carried.scalars[0].ravel()[0] >= 0, begins, begins)
+    return found
+
+
 def unpack(
     spec: Spec, rows: Any, like: Sequence[Any] | None = None, begins: Sequence[Any] = ()
 ) -> tuple[Any, ...]:
