@@ -18,7 +18,7 @@ from optimisers import Adam, Momentum, adjust, adjust_, freeze, setup, thaw, upd
 from optimisers.api.general import prepared
 from optimisers.api.quick import quick_step
 from optimisers.state.plan import flattened, located
-from optimisers.state.programs import arguments, program_for
+from optimisers.state.programs import arguments, begins_of, program_for
 
 from .compiles import compiles
 
@@ -54,13 +54,23 @@ def test_packs_of_one_kind_are_set_up_and_stepped_by_one_program() -> None:
         assert count() <= 4
 
 
-def test_the_cuts_of_a_pack_are_few_kernels() -> None:
-    model = {f"p{i:03}": jnp.ones((7,) if i % 2 else (3, 6)) for i in range(100)}
+@pytest.mark.parametrize("traced", [False, True], ids=["eager", "jit"])
+@pytest.mark.parametrize("order", ["in turn", "mixed"])
+def test_the_cuts_of_a_pack_are_few_kernels(order: str, traced: bool) -> None:
+    """Few distances in a regular order; in another one each cut is found by itself."""
+    mixed = np.random.default_rng(0).integers(0, 4, 100)
+    shapes = [(7,), (3, 6), (40,), (90,)]
+    chosen = [i % 2 for i in range(100)] if order == "in turn" else mixed
+    model = {f"p{i:03}": jnp.ones(shapes[kind]) for i, kind in enumerate(chosen)}
     state = setup(Momentum(), model)
     (job,) = jobs(state, model, like(model))
     assert len(job.members) == 100
+    assert len(begins_of(job.spec)) == (13 if order == "in turn" else 100)
     program = program_for("step", job.spec, job.in_rows)
-    text = program.lower(*arguments(job)).compile().as_text()
+    args = arguments(job)
+    if traced:
+        program, args = jax.jit(update), (state, model, like(model))
+    text = program.lower(*args).compile().as_text()
     kernels = re.findall(r"^%(?:fused|wrapped)[^\n]*\{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL)
     cuts = {_nameless(body) for body in kernels if "dynamic-slice(" in body}
     assert 0 < len(cuts) <= 16

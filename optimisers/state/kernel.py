@@ -21,7 +21,7 @@ from ..rules.across import REDUCE, Question, Replay, combined, reduced
 from ..rules.fields import rebuild
 from ..rules.rule import Flow, both, hold, start
 from .carried import Carried
-from .spec import NEAR, WIDTH, Spec
+from .spec import WIDTH, Spec
 
 
 class Given(NamedTuple):
@@ -29,7 +29,7 @@ class Given(NamedTuple):
 
     live: which parameters may move at all; the others are frozen.
     answers: reductions known from earlier runs.
-    begins: in a compiled program of a pack, the first row of every NEARth parameter (see `unpack`).
+    begins: of a pack, the first row of every parameter, or of some of them (see `unpack`).
     """
 
     grads: tuple[Any, ...]
@@ -295,7 +295,7 @@ def unfolded_begins(spec: Spec, carried: Carried) -> tuple[Any, ...]:
     """
 
     def begins() -> tuple[Any, ...]:
-        return tuple(jnp.asarray(row) for row in spec.first[::NEAR])
+        return tuple(jnp.asarray(row) for row in spec.first[:: spec.near])
 
     found: tuple[Any, ...] = jax.lax.cond(carried.scalars[0].ravel()[0] >= 0, begins, begins)
     return found
@@ -307,8 +307,9 @@ def unpack(
     """Cut rows into the arrays that were packed.
 
     XLA compiles equal kernels once, and two cuts are equal if where they begin is an argument: then
-    the 50 cuts of a pack are a few kernels. Counting from every NEARth parameter makes that a few
-    arguments too. The row of zeros keeps XLA from computing the rule again in each of the cuts.
+    the 50 cuts of a pack are a few kernels. Counting from one parameter for its neighbours makes
+    that a few arguments too (see `Spec.near`). The row of zeros keeps XLA from computing the rule
+    again in each of the cuts.
     """
     if begins:
         rows = jnp.concatenate([rows, jnp.zeros((1, WIDTH), rows.dtype)])
@@ -316,7 +317,7 @@ def unpack(
     for i, (shape, height) in enumerate(zip(spec.shapes, spec.rows, strict=True)):
         first = spec.first[i]
         if begins:
-            row = begins[i // NEAR] + np.int32(first - spec.first[i - i % NEAR])
+            row = begins[i // spec.near] + np.int32(first - spec.first[i - i % spec.near])
             part = jax.lax.dynamic_slice(rows, (row, np.int32(0)), (height, WIDTH))
         else:
             part = rows[first : first + height]

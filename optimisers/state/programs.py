@@ -20,7 +20,7 @@ from ..rules.across import How, combined
 from .carried import Carried, flat, opened
 from .kernel import Given, ask_rows, ask_unit, check_fit, step_rows, step_unit
 from .kernel import in_rows as rows_of
-from .spec import NEAR, Spec
+from .spec import Spec
 
 
 @dataclass
@@ -99,7 +99,7 @@ def begins_of(spec: Spec, home: Any = None) -> tuple[Any, ...]:
     if not isinstance(home, jax.sharding.SingleDeviceSharding | None):
         return ()
     with jax.ensure_compile_time_eval():
-        return tuple(own_array(row, home) for row in spec.first[::NEAR])
+        return tuple(own_array(row, home) for row in spec.first[:: spec.near])
 
 
 def called(job: Job, what: str, give_state: bool = False, give_params: bool = False) -> Any:

@@ -21,7 +21,7 @@ from ..rules.fields import Template, rebuild
 from ..rules.rule import Flow, Wrapper, asks_of, start
 
 WIDTH = 16  # elements in a row of a pack: few enough to pad little, enough for vector instructions
-NEAR = 8  # parameters of a pack that are found from where the first of them begins
+NEAR = 8  # parameters of a pack that are found from where the first of them begins, see `near`
 PROBE = (3, 5)  # an odd shape, so that arrays like x and scalars can be told apart
 
 
@@ -150,6 +150,17 @@ class Spec:
     def first(self) -> Any:
         """The first row of each parameter of a pack."""
         return np.cumsum((0, *self.rows[:-1]), dtype=np.int32)
+
+    @functools.cached_property
+    def near(self) -> int:
+        """How many parameters of a pack are found from where the first of them begins.
+
+        Each distance of a shape from there is a kernel to compile; where there would be many, every
+        parameter is found by itself, which costs a step an argument for each.
+        """
+        pairs = enumerate(zip(self.first, self.shapes, strict=True))
+        cuts = {(int(row - self.first[i - i % NEAR]), shape) for i, (row, shape) in pairs}
+        return NEAR if len(cuts) <= 4 * len(set(self.shapes)) else 1
 
     @functools.cached_property
     def begins(self) -> tuple[int, ...]:
