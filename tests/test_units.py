@@ -57,7 +57,7 @@ def test_packs_of_one_kind_are_set_up_and_stepped_by_one_program() -> None:
 @pytest.mark.parametrize("traced", [False, True], ids=["eager", "jit"])
 @pytest.mark.parametrize("order", ["in turn", "mixed"])
 def test_the_cuts_of_a_pack_are_few_kernels(order: str, traced: bool) -> None:
-    """Few distances in a regular order; in another one each cut is found by itself."""
+    """Shapes in a regular order lie at few distances; in another order more places are given."""
     mixed = np.random.default_rng(0).integers(0, 4, 100)
     shapes = [(7,), (3, 6), (40,), (90,)]
     chosen = [i % 2 for i in range(100)] if order == "in turn" else mixed
@@ -65,7 +65,7 @@ def test_the_cuts_of_a_pack_are_few_kernels(order: str, traced: bool) -> None:
     state = setup(Momentum(), model)
     (job,) = jobs(state, model, like(model))
     assert len(job.members) == 100
-    assert len(begins_of(job.spec)) == (13 if order == "in turn" else 100)
+    assert len(begins_of(job.spec)) == (13 if order == "in turn" else 50)
     program = program_for("step", job.spec, job.in_rows)
     args = arguments(job)
     if traced:
@@ -73,7 +73,7 @@ def test_the_cuts_of_a_pack_are_few_kernels(order: str, traced: bool) -> None:
     text = program.lower(*args).compile().as_text()
     kernels = re.findall(r"^%(?:fused|wrapped)[^\n]*\{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL)
     cuts = {_nameless(body) for body in kernels if "dynamic-slice(" in body}
-    assert 0 < len(cuts) <= 16
+    assert 0 < len(cuts) <= 20  # of 100
 
 
 def _nameless(body: str) -> str:

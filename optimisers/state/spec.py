@@ -21,7 +21,7 @@ from ..rules.fields import Template, rebuild
 from ..rules.rule import Flow, Wrapper, asks_of, start
 
 WIDTH = 16  # elements in a row of a pack: few enough to pad little, enough for vector instructions
-NEAR = 8  # parameters of a pack that are found from where the first of them begins, see `near`
+NEARS = (8, 4, 2, 1)  # how many parameters of a pack are found from where the first of them begins
 PROBE = (3, 5)  # an odd shape, so that arrays like x and scalars can be told apart
 
 
@@ -155,12 +155,16 @@ class Spec:
     def near(self) -> int:
         """How many parameters of a pack are found from where the first of them begins.
 
-        Each distance of a shape from there is a kernel to compile; where there would be many, every
-        parameter is found by itself, which costs a step an argument for each.
+        Each distance of a shape from there is a kernel to compile, and each such place an argument
+        in every step: the fewest of both, where a kernel counts as much as three arguments.
         """
-        pairs = enumerate(zip(self.first, self.shapes, strict=True))
-        cuts = {(int(row - self.first[i - i % NEAR]), shape) for i, (row, shape) in pairs}
-        return NEAR if len(cuts) <= 4 * len(set(self.shapes)) else 1
+
+        def cost(near: int) -> int:
+            pairs = enumerate(zip(self.first, self.shapes, strict=True))
+            cuts = {(int(row - self.first[i - i % near]), shape) for i, (row, shape) in pairs}
+            return 3 * len(cuts) + len(self.first[::near])
+
+        return min(NEARS, key=cost)
 
     @functools.cached_property
     def begins(self) -> tuple[int, ...]:
