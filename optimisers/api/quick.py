@@ -53,10 +53,12 @@ def quick_step(
         return None
     if not ((write and box.simple) or _is_simple(whole, given)):
         return None
+    if write and not set(map(id, given[len(whole.shapes) :])).isdisjoint(box.placed):
+        return None  # a parameter is a gradient too, so it cannot be given away
     if not write:
         state = copied(state)
         box = state._box
-    # One program refuses on its own what does not fit it; of several, the first would have run.
+    # One program refuses on its own what else does not fit; of several, the first would have run.
     alone = len(whole.parts) == 1 and _is_one_device()
     params = (_one_unit if alone else _several_units)(box, whole, given, write)
     if params is None:
@@ -82,7 +84,7 @@ def _one_unit(box: Box, whole: Whole, given: tuple[Any, ...], write: bool) -> Se
     xs, *grads = whole.parts[0](given)
     try:
         rest, params = program(held[:begin], rest, xs, grads, begins)
-    except (TypeError, ValueError, RuntimeError):  # the latter also if an array is given twice
+    except (TypeError, ValueError, RuntimeError):
         return None
     if isinstance(params[0], Tracer):
         return None  # somebody's jit is tracing, and so our program
@@ -95,7 +97,7 @@ def _several_units(
     box: Box, whole: Whole, given: tuple[Any, ...], write: bool
 ) -> Sequence[Any] | None:
     """Run one program after another, all of which must fit."""
-    if not _is_in_order(box, whole, given, write):
+    if not _is_in_order(box, whole, given):
         return None
     jobs = [_job(box, whole, u, given, write) for u in range(len(whole.parts))]
     if whole.asks:
@@ -157,11 +159,8 @@ def _is_concrete(cls: type) -> bool:
     return issubclass(cls, jax.Array) and not is_traced_type(cls)
 
 
-def _is_in_order(box: Box, whole: Whole, given: tuple[Any, ...], write: bool) -> bool:
+def _is_in_order(box: Box, whole: Whole, given: tuple[Any, ...]) -> bool:
     """Tell whether all arrays are such as they should be; remember them if they are."""
-    n = len(whole.shapes)
-    if write and not set(map(id, given[n:])).isdisjoint(box.placed):
-        return False  # a parameter is a gradient too, which another program may still need
     arrays = [*given, *chain(*box.arrays)]
     if len(set(map(type, arrays))) > 1 or any(map(type(arrays[0]).is_deleted, arrays)):
         return False

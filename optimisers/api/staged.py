@@ -30,7 +30,8 @@ def staged_step(box: Box, whole: Whole, given: tuple[Any, ...]) -> bool:
         return False
     parts = [part(given) for part in whole.parts]
     specs = [unit.spec for unit in box.layout.units]
-    if [stage.spec for stage in box.stages] != specs:  # the first time, or after a change of rules
+    # The first time, after a change of rules, or with arrays of another library.
+    if [(stage.spec, stage.bulk) for stage in box.stages] != [(s, adapter.bulk) for s in specs]:
         box.stages = _stages(specs, adapter.bulk, parts)
     rows = [stage.load(xs, grads) for stage, (xs, *grads) in zip(box.stages, parts, strict=False)]
     if not rows or not all(rows):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from operator import attrgetter
+from itertools import repeat
+from operator import attrgetter, setitem
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from .adapter import Bulk, Shapes
 from .numbers import is_complex
 
 shape_of, dtype_of = attrgetter("shape"), attrgetter("dtype")
+is_simple = attrgetter("flags.carray")  # contiguous, aligned and writeable
 
 
 class NumPyBulk:
@@ -21,13 +23,13 @@ class NumPyBulk:
 
     def facts(self, xs: Sequence[Any]) -> Any:
         """Return shapes, dtypes and flags; the memory of an array stays where it is."""
-        return tuple(map(shape_of, xs)), set(map(dtype_of, xs)), all(map(_is_simple, xs))
+        return tuple(map(shape_of, xs)), set(map(dtype_of, xs)), all(map(is_simple, xs))
 
     def fits(self, xs: Sequence[Any], dtype: str, shapes: Shapes, write: bool = False) -> bool:
         """Subclasses do not, as they may carry more than elements."""
         if set(map(type, xs)) != {np.ndarray} or set(map(dtype_of, xs)) != {np.dtype(dtype)}:
             return False
-        return tuple(map(shape_of, xs)) == shapes and (not write or all(map(_is_simple, xs)))
+        return tuple(map(shape_of, xs)) == shapes and (not write or all(map(is_simple, xs)))
 
     def view(self, x: Any) -> np.ndarray[Any, Any]:
         """Return the array itself."""
@@ -39,11 +41,7 @@ class NumPyBulk:
 
     def copy(self, to: Sequence[Any], values: Sequence[Any]) -> None:
         """Copy values into arrays."""
-        deque(map(np.copyto, to, values), maxlen=0)  # only to run it
-
-
-def _is_simple(x: Any) -> bool:
-    return bool(x.flags.writeable and x.flags.c_contiguous)
+        deque(map(setitem, to, repeat(...), values), maxlen=0)  # only to run it
 
 
 class NumPyAdapter:

@@ -13,6 +13,7 @@ import torch
 
 from ..errors import DeviceError, DtypeError
 from .adapter import Shapes
+from .numbers import is_complex
 
 shape_of, dtype_of = attrgetter("shape"), attrgetter("dtype")
 layout_of, is_cpu = attrgetter("layout"), attrgetter("is_cpu")
@@ -53,18 +54,19 @@ class TorchBulk:
 
     def facts(self, xs: Sequence[Any]) -> Any:
         """Return where tensors are and what they are: `.data` may be another tensor's by now."""
-        shapes, dtypes = tuple(map(shape_of, xs)), set(map(dtype_of, xs))
-        return tuple(map(torch.Tensor.data_ptr, xs)), shapes, dtypes, set(map(layout_of, xs))
+        kinds = set(map(dtype_of, xs)), set(map(layout_of, xs)), _are_simple(xs)
+        return tuple(map(torch.Tensor.data_ptr, xs)), tuple(map(shape_of, xs)), kinds
 
     def fits(self, xs: Sequence[Any], dtype: str, shapes: Shapes, write: bool = False) -> bool:
-        """Sparse ones, subclasses, and those of devices do not; to write, they are contiguous."""
+        """Sparse ones, subclasses, those of devices, and complex ones, maybe conjugate, do not."""
         kinds = set(map(dtype_of, xs)), set(map(layout_of, xs)), set(map(is_cpu, xs))
-        if kinds != ({getattr(torch, dtype)}, {torch.strided}, {True}):
+        if is_complex(dtype) or kinds != ({getattr(torch, dtype)}, {torch.strided}, {True}):
             return False
         if not OWN.issuperset(map(type, xs)):
             return False
-        simple = not write or all(x.is_contiguous() and not x.is_inference() for x in xs)
-        return simple and tuple(map(shape_of, xs)) == shapes
+        if write and not (_are_simple(xs) and not any(map(torch.Tensor.is_inference, xs))):
+            return False
+        return tuple(map(shape_of, xs)) == shapes
 
     def view(self, x: Any) -> np.ndarray[Any, Any]:
         """Return the memory of a tensor, whatever it means, as a NumPy array."""
@@ -81,6 +83,11 @@ class TorchBulk:
         """Copy values into tensors."""
         with torch.no_grad():
             COPY(list(to), list(values))
+
+
+def _are_simple(xs: Sequence[Any]) -> bool:
+    """Tell whether elements lie one after another, and mean what is there."""
+    return all(map(torch.Tensor.is_contiguous, xs)) and not any(map(torch.Tensor.is_neg, xs))
 
 
 class TorchAdapter:

@@ -50,6 +50,7 @@ class Stage:
 
     def __init__(self, spec: Spec, bulk: Bulk, xs: Sequence[Any], orders: int) -> None:
         self.spec, self.bulk, self.facts = spec, bulk, bulk.facts(xs)
+        self.kept = tuple(xs)  # alive, so that no other array gets the identity of one of them
         size = len(spec.owner) * WIDTH
         self.buffers = [np.zeros(size, spec.dtype) for _ in range(1 + orders)]
         self.parts = [list(map(bulk.shared, _cut(spec, flat))) for flat in self.buffers]
