@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import takewhile
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ PAGE = Path(__file__).parent / "benchmarks.md"
 
 def table(text: str) -> tuple[list[str], list[list[str]]]:
     """Return who was measured and the rows of the first table: what, and milliseconds of each."""
-    lines = [line for line in text.splitlines() if line.startswith("|")]
+    begun = dropwhile(lambda line: not line.startswith("|"), text.splitlines())
+    lines = takewhile(lambda line: line.startswith("|"), begun)
     head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     if head[0] != "parameters" or not head[1].startswith("step: ours"):
         raise ValueError(f"the table of {PAGE.name} begins with other columns: {head[:2]}")
