@@ -164,7 +164,8 @@ class Spec:
             cuts = {(int(row - self.first[i - i % near]), shape) for i, (row, shape) in pairs}
             return 3 * len(cuts) + len(self.first[::near])
 
-        return min(NEARS, key=cost)
+        # Where there are few, each argument is a part of a step that is felt.
+        return NEARS[0] if len(self.shapes) <= NEARS[0] else min(NEARS, key=cost)
 
     @functools.cached_property
     def begins(self) -> tuple[int, ...]:
