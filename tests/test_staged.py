@@ -31,7 +31,7 @@ from optimisers import (
     update,
     update_,
 )
-from optimisers.errors import AliasError, ShapeError
+from optimisers.errors import AliasError, ShapeError, StateError
 
 QUICK = importlib.import_module("optimisers.api.quick")
 RULES = [Descent(0.1), Adam(0.1), OptimiserChain(ClipGlobalNorm(0.5), Momentum(0.1))]
@@ -220,6 +220,20 @@ def test_the_library_of_a_model_may_change(torch: ModuleType) -> None:
             state, model = update_(state, model, grads)
             twin, other = update(twin, other, grads)
         same(model, other)
+
+
+def test_a_state_that_was_given_away_is_named_before_another_unit_has_run() -> None:
+    model = {"a": np.ones(3, np.float32), "b": np.ones(4, np.float16)}
+    state = setup(Adam(), model)
+    for _ in range(3):
+        state, model = update_(state, model, model)
+    before = copy.deepcopy(model)
+    jax.tree.leaves(state)[-1].delete()
+    gone = [a.is_deleted() for a in jax.tree.leaves(state)]
+    with pytest.raises(StateError, match=r'the state of model\["b"\] was given away'):
+        update_(state, model, model)
+    same(model, before)
+    assert [a.is_deleted() for a in jax.tree.leaves(state)] == gone
 
 
 def test_an_array_that_became_read_only_is_not_written(staged: list[bool]) -> None:

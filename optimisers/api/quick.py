@@ -21,8 +21,7 @@ from jax.sharding import SingleDeviceSharding
 from ..arrays.numbers import fits
 from ..arrays.ops import is_traced_type
 from ..state import State
-from ..state.engine import answer_questions, is_owned, run
-from ..state.kernel import Given
+from ..state.engine import answer_questions, is_owned, run, whole_job
 from ..state.plan import Plan, Whole
 from ..state.programs import Job, begins_of, program_for
 from ..state.state import Box, check_arrays, copied
@@ -99,7 +98,10 @@ def _several_units(
     """Run one program after another, all of which must fit."""
     if not _is_in_order(box, whole, given):
         return None
-    jobs = [_job(box, whole, u, given, write) for u in range(len(whole.parts))]
+    jobs = []
+    for u, part in enumerate(whole.parts):
+        xs, *grads = part(given)
+        jobs.append(whole_job(box.layout, u, box.arrays[u], xs, grads, write))
     if whole.asks:
         dtypes = {job.spec.dtype for job in jobs}
         answer_questions(jobs, False, _is_one_device() and len(dtypes) == 1)
@@ -113,16 +115,6 @@ def _several_units(
     for held, begin, rest in zip(box.arrays, whole.hypers, each, strict=True):
         held[begin:] = rest
     return moved
-
-
-def _job(box: Box, whole: Whole, u: int, given: tuple[Any, ...], write: bool) -> Job:
-    unit, held, begin = box.layout.units[u], box.arrays[u], whole.hypers[u]
-    rest = held[begin:]
-    own = write and is_owned(rest)
-    xs, *grads = whole.parts[u](given)
-    codes = box.layout.codes[u]
-    mine, members = Given(tuple(grads), None, None), range(len(codes))
-    return Job(u, unit.spec, held[:begin], rest, xs, mine, members, codes, False, own, write)
 
 
 def _called(box: Box, whole: Whole, job: Job) -> tuple[list[Any], Sequence[Any]]:

@@ -13,13 +13,12 @@ from typing import Any
 from ..arrays import adapter_of
 from ..arrays.adapter import Bulk
 from ..arrays.overlap import overlapping
-from ..state.engine import answer_questions, is_owned
-from ..state.kernel import Given
+from ..state.engine import answer_questions, whole_job
 from ..state.plan import Whole
-from ..state.programs import Job, called
+from ..state.programs import called
 from ..state.rows import Stage
 from ..state.spec import Spec
-from ..state.state import Box
+from ..state.state import Box, check_arrays
 
 
 def staged_step(box: Box, whole: Whole, given: tuple[Any, ...]) -> bool:
@@ -37,7 +36,11 @@ def staged_step(box: Box, whole: Whole, given: tuple[Any, ...]) -> bool:
     if not rows or not all(rows):
         box.stages = []
         return False
-    jobs = [_job(box, whole, u, *each) for u, each in enumerate(rows) if each]
+    check_arrays(box.layout, box.arrays)  # before any program has run
+    jobs = [
+        whole_job(box.layout, u, box.arrays[u], each[0], each[1:], True)
+        for u, each in enumerate(rows) if each
+    ]  # fmt: skip
     if whole.asks:
         answer_questions(jobs, False)
     done = [called(job, "step", job.give_state) for job in jobs]
@@ -56,11 +59,3 @@ def _stages(specs: Sequence[Spec], bulk: Bulk, parts: Sequence[Any]) -> list[Sta
     return [
         Stage(spec, bulk, xs, len(grads)) for spec, (xs, *grads) in zip(specs, parts, strict=True)
     ]
-
-
-def _job(box: Box, whole: Whole, u: int, xs: Any, *grads: Any) -> Job:
-    unit, held, begin = box.layout.units[u], box.arrays[u], whole.hypers[u]
-    rest = held[begin:]
-    codes = box.layout.codes[u]
-    mine, members = Given(grads, None, None), range(len(codes))
-    return Job(u, unit.spec, held[:begin], rest, xs, mine, members, codes, True, is_owned(rest))

@@ -121,6 +121,21 @@ def _heeded(
     return todo.grads
 
 
+def whole_job(
+    layout: Layout, u: int, arrays: list[Any], xs: Any, grads: Sequence[Any], write: bool
+) -> Job:
+    """Return the job of a unit in which every parameter moves; arrays as its program takes them.
+
+    write: whether the memory of state and JAX parameters may be given away.
+    """
+    unit, codes = layout.units[u], layout.codes[u]
+    rest = arrays[unit.hypers :]
+    own = write and is_owned(rest)
+    given, give_params = Given(tuple(grads), None, None), write and not unit.host
+    return Job(u, unit.spec, arrays[: unit.hypers], rest, xs, given, range(len(codes)), codes,
+               unit.host, own, give_params)  # fmt: skip
+
+
 def closed(unit: Unit, arrays: list[Any], members: Sequence[int], rest: Sequence[Any]) -> None:
     """Put what some parameters carry back into the flat list of their unit."""
     if len(members) == len(unit.params):
