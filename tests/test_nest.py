@@ -1,4 +1,4 @@
-"""Nested dicts read and written by loops of C, against JAX's leaves."""
+"""Nests of dicts, lists and tuples read and written by loops of C, against JAX's leaves."""
 
 from __future__ import annotations
 
@@ -14,39 +14,72 @@ from hypothesis import strategies as st
 from optimisers import Descent, setup, update, update_
 from optimisers.errors import StructureError
 from optimisers.tree import outline, program
-from optimisers.tree.nest import FEW
+from optimisers.tree.outline import readable
 
 names = st.text("abc", min_size=1, max_size=2)
 nests = st.recursive(
-    st.integers(), lambda inner: st.dictionaries(names, inner, min_size=1), max_leaves=30
-).filter(lambda tree: isinstance(tree, dict))
+    st.integers(),
+    lambda inner: st.one_of(
+        st.dictionaries(names, inner, min_size=1),
+        st.lists(inner, min_size=1, max_size=3),
+        st.lists(inner, min_size=1, max_size=3).map(tuple),
+    ),
+    max_leaves=30,
+).filter(lambda tree: not isinstance(tree, int))
+
+
+def in_tuples(tree: Any) -> bool:
+    """Tell whether a leaf is directly in a tuple, where it cannot be exchanged."""
+    inner = list(tree.values()) if isinstance(tree, dict) else tree
+    here = isinstance(tree, tuple) and any(isinstance(x, int) for x in inner)
+    return here or any(in_tuples(x) for x in inner if not isinstance(x, int))
+
+
+@given(nests, nests)
+def test_leaves_are_those_of_jax_and_can_be_exchanged(tree: Any, other: Any) -> None:
+    trees = (tree, other, tree)
+    reading = readable(list(map(outline, trees)))
+    assert reading is not None
+    assert reading.read(trees) == jax.tree.leaves(trees)
+    assert reading.read(trees[:2]) is None
+    assert reading.read((*trees, tree)) is None
+
+    leaves = jax.tree.leaves(tree)
+    writing = program(outline(tree).nodes, range(len(leaves))).nest
+    assert (writing is None) == in_tuples(tree)
+    if writing is not None:
+        new = [-x - 1 for x in leaves]
+        want = jax.tree.unflatten(jax.tree.structure(tree), new)
+        writing.write(tree, new)
+        assert tree == want
 
 
 @given(nests, st.data())
-def test_leaves_are_jax_s_and_can_be_exchanged(tree: Any, data: st.DataObject) -> None:
-    leaves = jax.tree.leaves(tree)
-    found = outline(tree)
-    nest = program(found.nodes, range(len(leaves))).dicts
-    assert nest is not None
-    assert nest.read(tree) == leaves
-    new = [-x - 1 for x in leaves]
-    want = jax.tree.unflatten(jax.tree.structure(tree), new)
-    nest.write(tree, new)
-    assert tree == want
-
-    spoilt, where = want, data.draw(st.integers(0, len(found.nodes) - 1))
-    for name in found.nodes[where].path:
-        spoilt = spoilt[name]
-    kind = data.draw(st.sampled_from(["more", "less", "renamed"]))
-    if kind != "more":
-        spoilt.pop(next(iter(spoilt)))
-    if kind != "less":
-        spoilt["other"] = 0
-    assert nest.read(want) is None
+def test_another_structure_is_not_read(tree: Any, data: st.DataObject) -> None:
+    nodes = outline(tree).nodes
+    reading = readable([outline(tree)])
+    assert reading is not None
+    spoilt = tree
+    for name in nodes[data.draw(st.integers(0, len(nodes) - 1))].path:
+        above, key, spoilt = spoilt, name, spoilt[name]
+    if isinstance(spoilt, tuple):
+        if spoilt is tree or isinstance(above, tuple):
+            assert reading.read((list(spoilt) if spoilt is tree else (),)) is None
+            return
+        above[key] = data.draw(st.sampled_from([spoilt[1:], list(spoilt), (*spoilt, 0)]))
+    elif isinstance(spoilt, list):
+        spoilt.append(0) if data.draw(st.booleans()) else spoilt.pop()
+    else:
+        kind = data.draw(st.sampled_from(["more", "less", "renamed"]))
+        if kind != "more":
+            spoilt.pop(next(iter(spoilt)))
+        if kind != "less":
+            spoilt["other"] = 0
+    assert reading.read((tree,)) is None
 
 
 def deep(value: float) -> dict[str, Any]:
-    return {f"l{i}": {"w": np.full(3, value), "b": np.full(2, value)} for i in range(FEW + 4)}
+    return {f"l{i}": {"w": np.full(3, value), "b": np.full(2, value)} for i in range(20)}
 
 
 @pytest.mark.parametrize("way", [update, update_])

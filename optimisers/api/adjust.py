@@ -242,4 +242,4 @@ def _relay(box: Box, indices: set[int], change: Change) -> None:
                 changes[i] = Kept(new, count, refitted(new, old, state, first))
         except RuleError as error:
             raise RuleError(f"{param.codes[0]}: {error}") from None
-    box.layout, box.arrays = relaid(layout, box.arrays, changes)
+    box.become(*relaid(layout, box.arrays, changes))

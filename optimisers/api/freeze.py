@@ -102,5 +102,6 @@ def thaw_(state: State, where: Where = None) -> State:
 
 def _set_frozen(state: State, where: Where, frozen: bool) -> State:
     box = state._box
-    box.layout = box.layout.with_frozen(dict.fromkeys(selected(state, where), frozen))
+    layout = box.layout.with_frozen(dict.fromkeys(selected(state, where), frozen))
+    box.become(layout, box.arrays)
     return state

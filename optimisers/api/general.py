@@ -66,7 +66,7 @@ def general_step(state: State, call: Call) -> tuple[State, Sequence[Any]]:
     for job, carried, _ in results:
         closed(layout.units[job.unit], target._box.arrays[job.unit], job.members, carried)
     if write:
-        target._box.placed, target._box.simple = tuple(map(id, new_leaves)), False
+        target._box.placed, target._box.last = tuple(map(id, new_leaves)), None
     return target, new_leaves
 
 

@@ -211,7 +211,7 @@ def _set_carried(
         if not (isinstance(value, int | np.integer) and value >= 0):
             raise StructureError(f"cannot set steps of {_code(place._at)} to {value!r}")
         count = int(value)
-    box.layout, box.arrays = relaid(box.layout, box.arrays, {i: Kept(box.rule(i), count, state)})
+    box.become(*relaid(box.layout, box.arrays, {i: Kept(box.rule(i), count, state)}))
     return new
 
 

@@ -50,7 +50,7 @@ def quick_step(
     classes = set(map(type, given))
     if len(classes) > 1 or not _is_concrete(*classes):
         return None
-    if not ((write and box.simple) or _is_simple(whole, given)):
+    if not ((write and box.last is not None) or _is_simple(whole, given)):
         return None
     if write and not set(map(id, given[len(whole.shapes) :])).isdisjoint(box.placed):
         return None  # a parameter is a gradient too, so it cannot be given away
@@ -64,7 +64,7 @@ def quick_step(
         return None
     leaves = whole.place((*params, *whole.others(flat)) if whole.others else params)
     if write:
-        box.placed, box.simple = tuple(map(id, leaves)), True
+        box.placed, box.last = tuple(map(id, leaves)), whole
     return state, leaves
 
 

@@ -14,6 +14,7 @@ from ..tree import rebuild
 from .general import general_step, prepared
 from .held import MISSING, flattened_all
 from .quick import quick_step
+from .repeat import repeated_step
 
 Tied = Literal["parts", "total"]
 
@@ -91,7 +92,11 @@ def update_(
         >>> w
         array([0.9, 1.9])
     """
-    return _stepped(state, (model, grads, *higher), tied, write=True)
+    trees = (model, grads, *higher)
+    known = type(state) is State and state._box.last is not None and tied == "parts"
+    if known and repeated_step(state, trees):
+        return state, model
+    return _stepped(state, trees, tied, write=True)
 
 
 def _stepped(state: State, trees: tuple[Any, ...], tied: str, write: bool) -> tuple[State, Any]:

@@ -271,10 +271,10 @@ def is_owned(rest: list[Any]) -> bool:
     The count of references is exact, and needs no marks: whoever shares an array (another state, a
     `jax.tree.leaves`, a variable of the user's) raises it, and it falls when they let go.
     """
-    return max(map(sys.getrefcount, rest)) <= _ALONE
+    return max(map(sys.getrefcount, rest)) <= ALONE
 
 
 _SAMPLE = [object()]
-_ALONE = max(map(sys.getrefcount, _SAMPLE[0:]))  # in a list and its slice
+ALONE = max(map(sys.getrefcount, _SAMPLE[0:]))  # in a list and its slice
 if not getattr(sys, "_is_gil_enabled", lambda: True)():
-    _ALONE = -1  # without the lock, counts are estimates: give nothing away
+    ALONE = -1  # without the lock, counts are estimates: give nothing away

@@ -17,6 +17,7 @@ from ..arrays.numbers import is_trainable_dtype
 from ..errors import StateError
 from ..tree import Match, Outline, Path, Program, flatten, match, outline, program
 from ..tree.nest import Nest, getter
+from ..tree.outline import readable
 from .layout import Layout
 
 MOST_PLANS = 128
@@ -37,7 +38,7 @@ class Plan:
     free: how to fetch those of them that must not become one either.
     whole: all parameters at once, where a call may be checked as one (see `Whole`).
     at: where in the state's model this model is. types: of the leaves.
-    dicts: how to read model and gradients, where both are the same nested dicts.
+    nest: how to read model and gradients quickly, where all their containers have items.
     """
 
     parts: tuple[tuple[int, int], ...]
@@ -53,18 +54,12 @@ class Plan:
     whole: Whole | None
     at: Path
     types: frozenset[type]
-    dicts: Nest | None
+    nest: Nest | None
 
     def read(self, trees: tuple[Any, ...]) -> list[Any] | None:
-        """Return all leaves, if these are nested dicts, and the same again."""
-        if self.dicts is None or len(trees) != len(self.parts):
+        """Return all leaves, if these are the same nests again."""
+        if self.nest is None or (flat := self.nest.read(trees)) is None:
             return None
-        flat: list[Any] = []
-        for tree in trees:
-            leaves = self.dicts.read(tree)
-            if leaves is None:
-                return None
-            flat += leaves
         # A container of another class would be taken for a leaf.
         return flat if self.types.issuperset(map(type, flat)) else None
 
@@ -86,6 +81,7 @@ class Whole:
     parts: for each unit, how to cut its parameters, and its gradients order by order, from those.
     hypers: for each unit, how many of its arrays are hyper-parameters.
     asks: whether any rule asks for a reduction. host: whether they are host memory, in packs only.
+    straight: how to read and write all, if the only unit has them in the order of the leaves.
     avals: the abstract values (shape and dtype) of the arrays that were found to fit last time.
     programs: for each unit, state given away or not, and call: its program and its `begins`.
     """
@@ -100,6 +96,7 @@ class Whole:
     hypers: tuple[int, ...]
     asks: bool
     host: bool
+    straight: Nest | None
     avals: Sequence[Any] = ()
     programs: dict[tuple[int, bool, bool], tuple[Any, Any]] = field(default_factory=dict)
 
@@ -144,9 +141,9 @@ def known_plan(layout: Layout, at: Path, trees: tuple[Any, ...]) -> tuple[list[A
         if not layout.is_plain:
             return None
         try:
-            flat, structure = _jax_flatten(trees)
+            flat, structure = jax_flatten(trees)
             plan = layout.plans.get((at, structure))
-        except _REFUSED:
+        except REFUSED:
             return None
         if plan is None:
             return None
@@ -156,15 +153,15 @@ def known_plan(layout: Layout, at: Path, trees: tuple[Any, ...]) -> tuple[list[A
     return flat, plan
 
 
-_jax_flatten = jax.tree_util.default_registry.flatten
+jax_flatten = jax.tree_util.default_registry.flatten
 # A tree that will be refused; or one with static fields without a hash.
-_REFUSED = (TypeError, ValueError, RecursionError, SystemError)
+REFUSED = (TypeError, ValueError, RecursionError, SystemError)
 
 
 def _jax_leaves(layout: Layout, trees: tuple[Any, ...]) -> tuple[list[Any], Any]:
     try:
-        return _jax_flatten(trees) if layout.is_plain else ([], None)
-    except _REFUSED:
+        return jax_flatten(trees) if layout.is_plain else ([], None)
+    except REFUSED:
         return [], None
 
 
@@ -189,10 +186,11 @@ def _made(
     trained = [i for indices in places for i in indices]
     outlines = [outline(g, "grads") for g in grads]
     matches = [match(found, each, trained) for each in outlines]
-    steps = program(found.nodes, frozenset(trained))
+    steps, reading = program(found.nodes, frozenset(trained)), readable([found, *outlines])
     units = [[places[p] for p in unit.params] for unit in layout.units]
     others = tuple(sorted(set(range(len(leaves[0]))).difference(trained)))
     ends = list(itertools.accumulate(map(len, leaves)))
+    straight = None if at or steps.nest is None else reading
     return Plan(
         tuple(zip([0, *ends], ends, strict=False)),
         steps,
@@ -204,22 +202,16 @@ def _made(
         tuple(m.prunes for m in matches),
         others,
         getter([i for i in others if (*at, *found.paths[i]) not in layout.untrained]),
-        _whole(layout, units, matches, others, [0, *ends]),
+        _whole(layout, units, matches, others, [0, *ends], straight),
         at,
         frozenset(map(type, itertools.chain(*leaves))),
-        _readable(steps, [found, *outlines]),
+        reading,
     )
-
-
-def _readable(steps: Program, outlines: Sequence[Outline]) -> Nest | None:
-    names = [[(node.names, node.slots) for node in found.nodes] for found in outlines]
-    alike = all(each == names[0] for each in names)
-    return steps.dicts if alike and steps.dicts is not None and steps.dicts.readable else None
 
 
 def _whole(
     layout: Layout, units: Sequence[Sequence[tuple[int, ...]]], matches: Sequence[Match],
-    others: Sequence[int], begins: Sequence[int],
+    others: Sequence[int], begins: Sequence[int], straight: Nest | None,
 ) -> Whole | None:  # fmt: skip
     """Return how to fetch all parameters at once, if each of them moves by itself in every step."""
     specs = [unit.spec for unit in layout.units]
@@ -252,6 +244,7 @@ def _whole(
         tuple(unit.hypers for unit in layout.units),
         any(spec.asks for spec in specs),
         layout.units[0].host,
+        straight if len(units) == 1 and [*firsts, *grads] == list(range(begins[-1])) else None,
     )
 
 

@@ -22,17 +22,22 @@ from .show import shown
 class Box:
     """What all views of one state share: the layout, and for each unit its list of arrays.
 
-    placed: the identities of the leaves that the last `update_` put into the model. simple: whether
-    each of them is an array of one device, without a mesh. stages: of units of host memory.
+    placed: the identities of the leaves that the last `update_` put into the model. last: how they
+    were found, if each is an array of JAX on one device, without a mesh. stages: of units of host
+    memory.
     """
 
-    __slots__ = ("arrays", "layout", "placed", "simple", "stages")
+    __slots__ = ("arrays", "last", "layout", "placed", "stages")
 
     def __init__(self, layout: Layout, arrays: list[list[Any]]) -> None:
         self.layout, self.arrays = layout, arrays
         self.placed: tuple[int, ...] = ()
-        self.simple = False
+        self.last: Any = None
         self.stages: list[Any] = []
+
+    def become(self, layout: Layout, arrays: list[list[Any]]) -> None:
+        """Hold something else."""
+        self.layout, self.arrays, self.last = layout, arrays, None
 
     def rule(self, i: int) -> Any:
         """Return the rule of parameter `i`, with the numbers in force."""

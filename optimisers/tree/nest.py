@@ -1,6 +1,6 @@
-"""Dicts in dicts, as most models are: read and written by loops that C runs.
+"""Nests of dicts, lists and tuples, as most models are: read and written by loops that C runs.
 
-JAX and optree take about half a microsecond for each dict; this takes a tenth of that.
+JAX and optree take about half a microsecond for each container; this takes a tenth of that.
 """
 
 from __future__ import annotations
@@ -26,77 +26,78 @@ def getter(indices: Sequence[int]) -> Getter:
 
 @dataclass(frozen=True)
 class Nest:
-    """Where everything is in nested dicts.
+    """Where everything is in some trees whose containers have items.
 
-    levels: for each level how to fetch the parents of its dicts from those above, and their names.
-    sizes: how many items each dict has. owners, names: where each leaf is.
-    fetch: how to fetch those leaves from all leaves of a tree; None if there are no others.
-    readable: whether there is nothing else in the tree, and so much that this way pays.
+    levels: for each level how to fetch the parents of its containers from the trees and the levels
+    above, and the names there. types, sizes: of all containers. owners, names: where each leaf is.
+    slots: which leaves of the first tree they are, where they are not all.
     """
 
     levels: tuple[tuple[Getter, tuple[Any, ...]], ...]
+    types: tuple[type, ...]
     sizes: tuple[int, ...]
     owners: Getter
     names: tuple[Any, ...]
-    fetch: Getter | None
-    readable: bool
+    slots: Getter | None
 
-    def read(self, tree: Any) -> list[Any] | None:
-        """Return all leaves, if these are the same nested dicts again."""
-        if type(tree) is not dict:
-            return None
-        dicts: list[Any] = [tree]
+    def containers(self, trees: Sequence[Any]) -> list[Any]:
+        """Return all containers; an error of the lookup, if one is not there."""
+        found = list(trees)
+        for parents, names in self.levels:
+            found += map(getitem, parents(found), names)
+        return found
+
+    def read(self, trees: Sequence[Any]) -> list[Any] | None:
+        """Return all leaves, if these are the same nests again."""
         try:
-            for parents, names in self.levels:
-                dicts += map(getitem, parents(dicts), names)
-                if set(map(type, dicts)) != ONLY_DICTS:
-                    return None
-            leaves = list(map(getitem, self.owners(dicts), self.names))
-        except KeyError:
+            found = self.containers(trees)
+            leaves = list(map(getitem, self.owners(found), self.names))
+            same = tuple(map(len, found)) == self.sizes and tuple(map(type, found)) == self.types
+        except (LookupError, TypeError):
             return None
-        return leaves if tuple(map(len, dicts)) == self.sizes else None
+        return leaves if same else None
 
     def write(self, tree: Any, leaves: Sequence[Any]) -> None:
-        """Put leaves where they belong."""
-        dicts: list[Any] = [tree]
-        for parents, names in self.levels:
-            dicts += map(getitem, parents(dicts), names)
-        new = leaves if self.fetch is None else self.fetch(leaves)
-        deque(map(setitem, self.owners(dicts), self.names, new), maxlen=0)  # only to run it
+        """Put leaves where they belong; leaves: all of the tree."""
+        owners = self.owners(self.containers((tree,)))
+        new = leaves if self.slots is None else self.slots(leaves)
+        deque(map(setitem, owners, self.names, new), maxlen=0)  # only to run it
 
 
-ONLY_DICTS = {dict}
-FEW = 16  # dicts that JAX reads as fast
+def nest(forest: Sequence[Sequence[Any]], kinds: Any, held: Sequence[bool] | None = None) -> Nest:
+    """Return where everything is in trees with these nodes, each in preorder.
 
-
-def nest(nodes: Sequence[Any], held: Sequence[bool], size: int) -> Nest:
-    """Return where everything is in those nodes that are held, all of them dicts.
-
-    nodes: in preorder, with the first of them held. size: how many leaves the tree has in all.
+    kinds: the types of kinds of containers. held: which nodes of the only tree are of interest; of
+    leaves, those that can be written.
     """
-    order, levels, begin = [0], [], 0
+    order, levels, begin = [(t, 0) for t in range(len(forest))], [], 0
     while begin < len(order):
         above, begin = range(begin, len(order)), len(order)
         below = [
-            (at, nodes[order[at]].names[k], child)
+            (at, node.names[k], (t, ~node.slots[k]))
             for at in above
-            for k in nodes[order[at]].inner
-            if held[child := ~nodes[order[at]].slots[k]]
+            for t, i in order[at : at + 1]
+            for node in [forest[t][i]]
+            for k in node.inner
+            if held is None or held[~node.slots[k]]
         ]
         if below:
             levels.append((getter([at for at, _, _ in below]), tuple(name for _, name, _ in below)))
             order += [child for _, _, child in below]
+    nodes = [forest[t][i] for t, i in order]
+    total = sum(slot >= 0 for tree in forest for node in tree for slot in node.slots)
     leaves = sorted(
-        (slot, at, name)
-        for at, i in enumerate(order)
-        for name, slot in zip(nodes[i].names, nodes[i].slots, strict=True)
+        (order[at][0], slot, at, name)
+        for at, node in enumerate(nodes)
+        if held is None or kinds[node.kind] is not tuple
+        for name, slot in zip(node.names, node.slots, strict=True)
         if slot >= 0
     )
     return Nest(
         tuple(levels),
-        tuple(len(nodes[i].names) for i in order),
-        getter([at for _, at, _ in leaves]),
-        tuple(name for _, _, name in leaves),
-        None if len(leaves) == size else getter([slot for slot, _, _ in leaves]),
-        all(held) and len(order) > FEW,
+        tuple(kinds[node.kind] for node in nodes),
+        tuple(len(node.names) for node in nodes),
+        getter([at for _, _, at, _ in leaves]),
+        tuple(name for _, _, _, name in leaves),
+        None if len(leaves) == total else getter([slot for _, slot, _, _ in leaves]),
     )

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ..arrays.containers import Kind
 from .nest import Nest, nest
-from .nodes import DEQUE, DICT, SEQUENCE, kind_of
+from .nodes import DEQUE, DICT, SEQUENCE, TUPLE, kind_of
 from .register import trainable
 
 Path = tuple[Hashable, ...]
@@ -21,6 +21,7 @@ Path = tuple[Hashable, ...]
 
 # Written by assigning items: what was there before is the same object afterwards.
 IN_PLACE = (DICT, SEQUENCE, DEQUE)
+ITEMS: dict[Kind, type] = {DICT: dict, SEQUENCE: list, TUPLE: tuple}
 
 
 class Node(NamedTuple):
@@ -126,14 +127,14 @@ class Program(NamedTuple):
     refits: the containers that hold a parameter; the others are passed on as they are.
     writes: those of them that must be written where writing is possible: what was written in place
     needs not be put into its container again.
-    dicts: where all these are dicts, as in most models: how to read and write them quickly.
+    nest: how to write quickly, where all these have items, and what holds a parameter is no tuple.
     """
 
     size: int
     fetch: tuple[tuple[int, Kind, tuple[Hashable, ...], tuple[tuple[int, int], ...]], ...]
     refits: tuple[Refit, ...]
     writes: tuple[Refit, ...]
-    dicts: Nest | None
+    nest: Nest | None
 
 
 def program(nodes: Sequence[Node], trained: Collection[int]) -> Program:
@@ -157,10 +158,17 @@ def program(nodes: Sequence[Node], trained: Collection[int]) -> Program:
         for r in refits
         if not same[r.node] or any(s in trained if s >= 0 else not same[~s] for s in r.slots)
     ]
-    size = sum(s >= 0 for node in nodes for s in node.slots)
-    plain = bool(refits) and all(nodes[r.node].kind is DICT for r in refits)
-    dicts = nest(nodes, held, size) if plain else None
-    return Program(len(nodes), tuple(fetch), tuple(refits), tuple(writes), dicts)
+    owners = [r.kind for r in refits if any(s in trained for s in r.slots)]
+    plain = bool(refits) and TUPLE not in owners and all(r.kind in ITEMS for r in refits)
+    fast = nest([nodes], ITEMS, held) if plain else None
+    return Program(len(nodes), tuple(fetch), tuple(refits), tuple(writes), fast)
+
+
+def readable(outlines: Sequence[Outline]) -> Nest | None:
+    """Return how to read trees quickly, where all their containers have items."""
+    forest = [found.nodes for found in outlines]
+    plain = all(nodes and all(node.kind in ITEMS for node in nodes) for nodes in forest)
+    return nest(forest, ITEMS) if plain else None
 
 
 def _picker(slots: tuple[int, ...]) -> Callable[[Any], tuple[Any, ...]] | None:
@@ -178,8 +186,8 @@ def rebuild(tree: Any, steps: Program, leaves: Sequence[Any], write: bool) -> An
     """
     if not steps.size:
         return leaves[0]
-    if write and steps.dicts is not None:
-        steps.dicts.write(tree, leaves)
+    if write and steps.nest is not None:
+        steps.nest.write(tree, leaves)
         return tree
     objects: list[Any] = [None] * steps.size
     objects[0] = tree

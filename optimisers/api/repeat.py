@@ -1,0 +1,62 @@
+"""The shortest way of a step: the last one once more, of a model of one unit of parameters.
+
+All in one function, as for few parameters the calls of others would cost as much as what they do.
+It is open where the model is as the last step left it, so that only gradients are new; what else is
+unusual, the program refuses.
+"""
+
+from __future__ import annotations
+
+from operator import getitem
+from sys import getrefcount
+from typing import Any
+
+import jax.numpy as jnp
+
+from ..state import State
+from ..state.engine import ALONE
+
+ARRAY = type(jnp.empty(0))
+ONLY_ARRAYS = {ARRAY}
+
+
+def repeated_step(state: State, trees: tuple[Any, ...]) -> bool:
+    """Take the step of `update_` once more, and tell whether it could be taken; if not, nothing is.
+
+    trees: the model, and the orders of gradients.
+    """
+    box = state._box
+    last, placed = box.last, box.placed
+    nest = last.straight
+    if nest is None or state._at:
+        return False
+    try:
+        program, begins = last.programs[0, True, True]
+        containers = [*trees]
+        for parents, names in nest.levels:
+            containers += map(getitem, parents(containers), names)
+        owners = nest.owners(containers)
+        xs, *orders = last.parts[0](tuple(map(getitem, owners, nest.names)))
+        if (
+            tuple(map(id, xs)) != placed
+            or tuple(map(type, containers)) != nest.types
+            or tuple(map(len, containers)) != nest.sizes
+        ):
+            return False
+        for grads in orders:
+            if set(map(type, grads)) != ONLY_ARRAYS or not set(map(id, grads)).isdisjoint(placed):
+                return False
+        (held,), begin = box.arrays, last.hypers[0]
+        rest = held[begin:]
+        if max(map(getrefcount, rest)) > ALONE:
+            return False
+        rest, params = program(held[:begin], rest, xs, orders, begins)
+    except (LookupError, TypeError, ValueError, RuntimeError):
+        return False
+    if type(params[0]) is not ARRAY:
+        return False  # somebody's jit is tracing, and so our program
+    held[begin:] = rest
+    box.placed = tuple(map(id, params))
+    for owner, name, x in zip(owners, nest.names, params):  # noqa: B905 - gradients are not written
+        owner[name] = x
+    return True
