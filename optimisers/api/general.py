@@ -60,7 +60,8 @@ def prepared(state: State, flat: list[Any], plan: Plan, tied: str, write: bool) 
 def general_step(state: State, call: Call) -> tuple[State, Sequence[Any]]:
     """Take a step that was checked and cut into jobs; return the state and the new leaves."""
     layout, leaves, plan, jobs, traced, write = call
-    results = [(job, *run(job, traced)) for job in jobs]
+    kept = state._box.kept if write else None
+    results = [(job, *run(job, traced, kept=kept)) for job in jobs]
     new_leaves = _placed(layout, plan, leaves, results, write, traced)
     target = state if write else copied_state(state)
     for job, carried, _ in results:

@@ -22,6 +22,7 @@ from ..rules.across import Ask, How, combined
 from . import rows as host_rows
 from .carried import flat, of_one, put_one
 from .kernel import Given, ask_unit, step_unit, unfolded_begins
+from .large import Results, large_step
 from .layout import Layout, Unit
 from .programs import Job, Work, arguments, called, joint_question, kept_home, opened_arguments
 from .spec import Spec
@@ -245,15 +246,22 @@ def check(jobs: Sequence[Job], traced: bool) -> None:
                 raise NonFiniteError(f"{message}, at {job.codes[bad[0]]}; nothing was changed")
 
 
-def run(job: Job, traced: bool, steps: bool = False) -> tuple[list[Any], Any]:
-    """Take the step of one job; returns what it carries on, and its parameters or steps."""
+def run(
+    job: Job, traced: bool, steps: bool = False, kept: Results | None = None
+) -> tuple[list[Any], Any]:
+    """Take the step of one job; returns what it carries on, and its parameters or steps.
+
+    kept: where results may be written that are copied to host memory afterwards (see `large_step`).
+    """
     if traced:
         hyper, carried, xs, given = opened_arguments(job.spec, *arguments(job, cut=False))
         if job.spec.packed:
             given = given._replace(begins=unfolded_begins(job.spec, carried))
         out = step_unit(job.spec, hyper, carried, xs, given, steps)
         return flat(job.spec, out.carried), out.params
-    rest, params = called(job, "steps" if steps else "step", job.give_state, job.give_params)
+    done = None if kept is None else large_step(job, kept)
+    what = "steps" if steps else "step"
+    rest, params = done or called(job, what, job.give_state, job.give_params)
     if not job.host:
         rest, params = kept_home(job, rest, params)
     if job.spec.wide and not x64_enabled():

@@ -105,7 +105,7 @@ def begins_of(spec: Spec, home: Any = None) -> tuple[Any, ...]:
 def called(job: Job, what: str, give_state: bool = False, give_params: bool = False) -> Any:
     """Call a program with a job's arrays; mend what only the call itself can notice."""
     program, cut = program_for(what, job.spec, job.in_rows, give_state, give_params), "step" in what
-    with _where(job):
+    with context_of(job):
         try:
             return concretely(program, *arguments(job, cut))
         except jax.errors.JaxRuntimeError as error:
@@ -150,7 +150,7 @@ def kept_home(job: Job, rest: list[Any], params: Any) -> tuple[list[Any], Any]:
     return rest, params
 
 
-def _where(job: Job) -> ExitStack:
+def context_of(job: Job) -> ExitStack:
     """Return the context of a job's program: 64-bit mode, and the CPU for host memory."""
     stack = ExitStack()
     if job.spec.wide:
@@ -233,7 +233,7 @@ def rehearse(jobs: Sequence[Job]) -> None:
     for job in jobs:
         program = program_for("step", job.spec, job.in_rows, job.give_state, job.give_params)
         if not program._cache_size():
-            with _where(job):
+            with context_of(job):
                 program.eval_shape(*arguments(job))
 
 

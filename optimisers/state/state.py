@@ -14,6 +14,7 @@ from optree.registry import __GLOBAL_NAMESPACE as GLOBAL_NAMESPACE
 from ..errors import ArgumentError, StateError
 from ..rules.reading import check_pickles, numbers_in_force
 from ..tree.outline import Path, step
+from .large import Results
 from .layout import Layout, Unit
 from .relayout import count_at, rule_at, state_at
 from .show import shown
@@ -23,21 +24,22 @@ class Box:
     """What all views of one state share: the layout, and for each unit its list of arrays.
 
     placed: the identities of the leaves that the last `update_` put into the model. last: how they
-    were found, if each is an array of JAX on one device, without a mesh. stages: of units of host
-    memory.
+    were found, if each is an array of JAX on one device, without a mesh. stages, kept: memory for
+    the next step of small and of large parameters in host memory.
     """
 
-    __slots__ = ("arrays", "last", "layout", "placed", "stages")
+    __slots__ = ("arrays", "kept", "last", "layout", "placed", "stages")
 
     def __init__(self, layout: Layout, arrays: list[list[Any]]) -> None:
         self.layout, self.arrays = layout, arrays
         self.placed: tuple[int, ...] = ()
         self.last: Any = None
         self.stages: list[Any] = []
+        self.kept: Results = {}
 
     def become(self, layout: Layout, arrays: list[list[Any]]) -> None:
         """Hold something else."""
-        self.layout, self.arrays, self.last = layout, arrays, None
+        self.layout, self.arrays, self.last, self.kept = layout, arrays, None, {}
 
     def rule(self, i: int) -> Any:
         """Return the rule of parameter `i`, with the numbers in force."""
