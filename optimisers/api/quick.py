@@ -65,6 +65,7 @@ def quick_step(
     leaves = whole.place((*params, *whole.others(flat)) if whole.others else params)
     if write:
         box.placed, box.last = tuple(map(id, leaves)), whole
+        whole.classes = classes
     return state, leaves
 
 

@@ -11,13 +11,8 @@ from operator import getitem
 from sys import getrefcount
 from typing import Any
 
-import jax.numpy as jnp
-
 from ..state import State
 from ..state.engine import ALONE
-
-ARRAY = type(jnp.empty(0))
-ONLY_ARRAYS = {ARRAY}
 
 
 def repeated_step(state: State, trees: tuple[Any, ...]) -> bool:
@@ -44,7 +39,7 @@ def repeated_step(state: State, trees: tuple[Any, ...]) -> bool:
         ):
             return False
         for grads in orders:
-            if set(map(type, grads)) != ONLY_ARRAYS or not set(map(id, grads)).isdisjoint(placed):
+            if set(map(type, grads)) != last.classes or not set(map(id, grads)).isdisjoint(placed):
                 return False
         (held,), begin = box.arrays, last.hypers[0]
         rest = held[begin:]
@@ -53,7 +48,7 @@ def repeated_step(state: State, trees: tuple[Any, ...]) -> bool:
         rest, params = program(held[:begin], rest, xs, orders, begins)
     except (LookupError, TypeError, ValueError, RuntimeError):
         return False
-    if type(params[0]) is not ARRAY:
+    if type(params[0]) not in last.classes:
         return False  # somebody's jit is tracing, and so our program
     held[begin:] = rest
     box.placed = tuple(map(id, params))

@@ -84,6 +84,7 @@ class Whole:
     straight: how to read and write all, if the only unit has them in the order of the leaves.
     avals: the abstract values (shape and dtype) of the arrays that were found to fit last time.
     programs: for each unit, state given away or not, and call: its program and its `begins`.
+    classes: of the arrays in the last step, one or none.
     """
 
     arrays: Callable[[Any], tuple[Any, ...]]
@@ -99,6 +100,7 @@ class Whole:
     straight: Nest | None
     avals: Sequence[Any] = ()
     programs: dict[tuple[int, bool, bool], tuple[Any, Any]] = field(default_factory=dict)
+    classes: set[type] = field(default_factory=set)
 
 
 def located(
