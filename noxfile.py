@@ -99,6 +99,7 @@ def benchmark(session: nox.Session) -> None:
     file = str(Path(session.create_tmp()) / "found.json")
     session.run("python", "benchmarks/compare.py", "--quick", "--json", file)
     session.run("python", "benchmarks/check.py", file)
+    session.run("python", "benchmarks/overhead.py", "6", "150")
 
 
 @nox.session
