@@ -125,7 +125,7 @@ def test_what_begins_between_elements_or_is_not_in_order_is_copied(
     grads = np.arange(8100, dtype=np.float32).reshape(90, 90)
     update_(state, model, {"w": placed(grads, 2)})
     update_(state, model, {"w": np.asfortranarray(grads)})
-    update_(state, model, {"w": grads.astype(np.float64)[::1]})
+    update_(state, model, {"w": np.array(grads)})
     assert watch.found == [False, False, True]
     np.testing.assert_array_equal(model["w"], 1 - 3 * grads)
 
@@ -216,4 +216,20 @@ def test_a_gradient_of_jax(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(3):
         update_(state, model, {"w": jnp.ones((90, 90))})
     assert watch.found == [True] * 3
+    np.testing.assert_array_equal(model["w"], -0.5)
+
+
+def test_what_is_before_an_array_is_never_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JAX casts a gradient of 64 bits where its mode is 32; what is before it may overflow."""
+    watch = Watch(monkeypatch)
+    model = {"w": placed(np.ones((90, 90), np.float32), 16)}
+    state = setup(Descent(0.5), model)
+    room = np.full(8100 + 16, 1e300)
+    begin = -room.ctypes.data % large.LINE // 8 + 2
+    grads = room[begin : begin + 8100].reshape(90, 90)
+    grads[...] = 1
+    with np.errstate(all="raise"):
+        for _ in range(3):
+            update_(state, model, {"w": grads})
+    assert watch.found == [False] * 3
     np.testing.assert_array_equal(model["w"], -0.5)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from optimisers import Descent, setup, update, update_
-from optimisers.errors import StructureError
+from optimisers.errors import StateError, StructureError
 from optimisers.tree import outline, program
 from optimisers.tree.outline import readable
 
@@ -102,4 +103,39 @@ def test_many_dicts_are_still_matched_by_name(way: Any) -> None:
     ):
         with pytest.raises(StructureError, match="l3"):
             way(state, model, wrong)
+    way(state, model, grads)
+
+
+class Refusing:
+    """No container, but it answers when it is asked for an item."""
+
+    def __getitem__(self, name: Any) -> Any:
+        raise RuntimeError(f"asked for {name}")
+
+
+@pytest.mark.parametrize("way", [update, update_])
+@pytest.mark.parametrize("array", [np.ones, jnp.ones])
+def test_nothing_else_is_asked_for_an_item(way: Any, array: Any) -> None:
+    """A dict that makes what is missing would be written; others raise what they like."""
+
+    def make() -> Any:
+        return {"l": {"w": array(3), "b": array(2)}, "m": [array(2)]}
+
+    model, grads = make(), make()
+    state = setup(Descent(0.5), model)
+    for _ in range(4):
+        state, model = way(state, model, grads)
+    made = defaultdict(lambda: array(2), {"w": array(3)})
+    for wrong in (
+        {**grads, "l": made},
+        defaultdict(make, {"l": grads["l"]}),
+        {**grads, "l": Refusing()},
+        {**grads, "m": Refusing()},
+    ):
+        with pytest.raises(StructureError):
+            way(state, model, wrong)
+        if not isinstance(wrong["l"], Refusing):
+            with pytest.raises(StateError):
+                way(state, {**model, **wrong} if "m" in wrong else wrong, grads)
+    assert list(made) == ["w"]
     way(state, model, grads)

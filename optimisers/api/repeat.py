@@ -28,15 +28,15 @@ def repeated_step(state: State, trees: tuple[Any, ...]) -> bool:
     try:
         program, begins = last.programs[0, True, True]
         containers = [*trees]
-        for parents, names in nest.levels:
+        for parents, names, above in nest.levels:
+            if tuple(map(type, containers)) != above:
+                return False
             containers += map(getitem, parents(containers), names)
+        if tuple(map(type, containers)) != nest.types or tuple(map(len, containers)) != nest.sizes:
+            return False
         owners = nest.owners(containers)
         xs, *orders = last.parts[0](tuple(map(getitem, owners, nest.names)))
-        if (
-            tuple(map(id, xs)) != placed
-            or tuple(map(type, containers)) != nest.types
-            or tuple(map(len, containers)) != nest.sizes
-        ):
+        if tuple(map(id, xs)) != placed:
             return False
         for grads in orders:
             if set(map(type, grads)) != last.classes or not set(map(id, grads)).isdisjoint(placed):

@@ -55,6 +55,9 @@ def large_step(job: Job, kept: Results) -> tuple[list[Any], Any] | None:
     arrays = [*job.xs, *(g for gs in orders for g in gs)]
     if not job.host or spec.packed or not all(map(_is_fit, arrays)):
         return None
+    with context_of(job):
+        if any(jax.dtypes.canonicalize_dtype(x.dtype) != x.dtype for x in arrays):
+            return None  # JAX would cast, and so also what is before an array
     lines = [_Lines(x) if x.ctypes.data % LINE else x for x in arrays]
     before = tuple(x.before // x.array.itemsize if isinstance(x, _Lines) else 0 for x in lines)
     if (program := _program_at(spec, before, job.give_state)) is None:

@@ -29,37 +29,41 @@ class Nest:
     """Where everything is in some trees whose containers have items.
 
     levels: for each level how to fetch the parents of its containers from the trees and the levels
-    above, and the names there. types, sizes: of all containers. owners, names: where each leaf is.
-    slots: which leaves of the first tree they are, where they are not all.
+    above, the names there, and the types of all above. types, sizes: of all containers.
+    owners, names: where each leaf is. slots: which leaves of the first tree they are, where they
+    are not all.
+
+    Before an item is asked for, it must be clear that a plain dict, list or tuple answers: others
+    may add one (a defaultdict), or raise as they like.
     """
 
-    levels: tuple[tuple[Getter, tuple[Any, ...]], ...]
+    levels: tuple[tuple[Getter, tuple[Any, ...], tuple[type, ...]], ...]
     types: tuple[type, ...]
     sizes: tuple[int, ...]
     owners: Getter
     names: tuple[Any, ...]
     slots: Getter | None
 
-    def containers(self, trees: Sequence[Any]) -> list[Any]:
-        """Return all containers; an error of the lookup, if one is not there."""
-        found = list(trees)
-        for parents, names in self.levels:
-            found += map(getitem, parents(found), names)
-        return found
-
     def read(self, trees: Sequence[Any]) -> list[Any] | None:
         """Return all leaves, if these are the same nests again."""
+        found = list(trees)
         try:
-            found = self.containers(trees)
-            leaves = list(map(getitem, self.owners(found), self.names))
-            same = tuple(map(len, found)) == self.sizes and tuple(map(type, found)) == self.types
-        except (LookupError, TypeError):
+            for parents, names, above in self.levels:
+                if tuple(map(type, found)) != above:
+                    return None
+                found += map(getitem, parents(found), names)
+            if tuple(map(type, found)) != self.types or tuple(map(len, found)) != self.sizes:
+                return None
+            return list(map(getitem, self.owners(found), self.names))
+        except LookupError:
             return None
-        return leaves if same else None
 
     def write(self, tree: Any, leaves: Sequence[Any]) -> None:
-        """Put leaves where they belong; leaves: all of the tree."""
-        owners = self.owners(self.containers((tree,)))
+        """Put leaves where they belong; the tree is one of these. leaves: all of it."""
+        found = [tree]
+        for parents, names, _ in self.levels:
+            found += map(getitem, parents(found), names)
+        owners = self.owners(found)
         new = leaves if self.slots is None else self.slots(leaves)
         deque(map(setitem, owners, self.names, new), maxlen=0)  # only to run it
 
@@ -82,7 +86,9 @@ def nest(forest: Sequence[Sequence[Any]], kinds: Any, held: Sequence[bool] | Non
             if held is None or held[~node.slots[k]]
         ]
         if below:
-            levels.append((getter([at for at, _, _ in below]), tuple(name for _, name, _ in below)))
+            types = tuple(kinds[forest[t][i].kind] for t, i in order)
+            parents = getter([at for at, _, _ in below])
+            levels.append((parents, tuple(name for _, name, _ in below), types))
             order += [child for _, _, child in below]
     nodes = [forest[t][i] for t, i in order]
     total = sum(slot >= 0 for tree in forest for node in tree for slot in node.slots)
