@@ -103,6 +103,9 @@ def test_what_is_changed_between_steps_is_seen(watch: Watch) -> None:
     model["dec"] = jnp.zeros(2)
     update_(state, model, grads)
     assert not watch.found[-1]
+    for _ in range(3):
+        update_(state, model, grads)
+    assert watch.found[-1]
     held = jax.tree.leaves(state)
     update_(state, model, grads)
     assert not watch.found[-1]
