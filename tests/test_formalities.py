@@ -238,6 +238,18 @@ def test_importing_the_package_imports_no_optional_library() -> None:
     assert done.stdout == "[]\n"
 
 
+def test_importing_the_package_starts_no_backend_of_jax() -> None:
+    # That takes a third of a second, and settles what users may still want to set.
+    code = (
+        "import optimisers, jax; jax.config.update('jax_num_cpu_devices', 3); "
+        "print(jax.device_count('cpu'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout == "3\n"
+
+
 def test_no_test_imports_at_its_top_what_may_not_be_installed() -> None:
     # Such a module could not even be collected. Those of interop/libraries are imported by tests
     # that say what they need.
