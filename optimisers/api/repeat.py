@@ -1,6 +1,6 @@
 """The shortest way of a step: the last one once more, of a model of one unit of parameters.
 
-All in one function, as for few parameters the calls of others would cost as much as what they do.
+It calls hardly any other function, as for few parameters that would cost as much as what they do.
 It is open where the model is as the last step left it, so that only gradients are new; what else is
 unusual, the program refuses.
 """
@@ -27,15 +27,10 @@ def repeated_step(state: State, trees: tuple[Any, ...]) -> bool:
         return False
     try:
         program, begins = last.programs[0, True, True]
-        containers = [*trees]
-        for parents, names, above in nest.levels:
-            if tuple(map(type, containers)) != above:
-                return False
-            containers += map(getitem, parents(containers), names)
-        if tuple(map(type, containers)) != nest.types or tuple(map(len, containers)) != nest.sizes:
+        holders = nest.holders(trees)
+        if holders is None:
             return False
-        owners = nest.owners(containers)
-        xs, *orders = last.parts[0](tuple(map(getitem, owners, nest.names)))
+        xs, *orders = last.parts[0](tuple(map(getitem, holders, nest.names)))
         if tuple(map(id, xs)) != placed:
             return False
         for grads in orders:
@@ -52,6 +47,6 @@ def repeated_step(state: State, trees: tuple[Any, ...]) -> bool:
         return False  # somebody's jit is tracing, and so our program
     held[begin:] = rest
     box.placed = tuple(map(id, params))
-    for owner, name, x in zip(owners, nest.names, params):  # noqa: B905 - gradients are not written
-        owner[name] = x
+    for holder, name, x in zip(holders, nest.names, params, strict=False):  # not gradients
+        holder[name] = x
     return True

@@ -44,8 +44,8 @@ class Nest:
     names: tuple[Any, ...]
     slots: Getter | None
 
-    def read(self, trees: Sequence[Any]) -> list[Any] | None:
-        """Return all leaves, if these are the same nests again."""
+    def holders(self, trees: Sequence[Any]) -> tuple[Any, ...] | None:
+        """Return for each leaf the container that holds it, if these are the same nests again."""
         found = list(trees)
         try:
             for parents, names, above in self.levels:
@@ -54,7 +54,15 @@ class Nest:
                 found += map(getitem, parents(found), names)
             if tuple(map(type, found)) != self.types or tuple(map(len, found)) != self.sizes:
                 return None
-            return list(map(getitem, self.owners(found), self.names))
+        except LookupError:
+            return None
+        return self.owners(found)
+
+    def read(self, trees: Sequence[Any]) -> list[Any] | None:
+        """Return all leaves, if these are the same nests again."""
+        holders = self.holders(trees)
+        try:
+            return None if holders is None else list(map(getitem, holders, self.names))
         except LookupError:
             return None
 
