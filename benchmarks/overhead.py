@@ -21,10 +21,16 @@ import optimisers
 from optimisers.state.plan import flattened
 
 ROUNDS, IMPORTS = 60, 9
+STATEMENTS = (
+    "import optimisers",
+    "from optimisers import Adam, setup, update_",
+    "from optimisers import *",
+    "import optree",
+)
 IMPORT = """
 import time, jax, jax.numpy, numpy
 started = time.perf_counter()
-import {module}
+{statement}
 print(time.perf_counter() - started)
 """
 
@@ -66,9 +72,9 @@ def median(call: Callable[[], Any]) -> float:
     return statistics.median(times)
 
 
-def imported(module: str) -> float:
+def imported(statement: str) -> float:
     """Return how long an import takes in a process that has imported JAX and NumPy."""
-    command = [sys.executable, "-c", IMPORT.format(module=module)]
+    command = [sys.executable, "-c", IMPORT.format(statement=statement)]
     times = [float(subprocess.check_output(command, text=True)) for _ in range(IMPORTS)]
     return statistics.median(times)
 
@@ -79,8 +85,8 @@ def main(arguments: Sequence[str]) -> None:
         for name, model in models(count):
             each = bookkeeping(model) / count * 1e6
             print(f"{each:6.2f} microseconds a parameter: {count} small in {name}", flush=True)
-    for module in ("optimisers", "optree"):
-        print(f"{imported(module) * 1e3:6.1f} milliseconds: import {module} after jax", flush=True)
+    for statement in STATEMENTS:
+        print(f"{imported(statement) * 1e3:6.1f} milliseconds after jax: {statement}", flush=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .api import adjust, setup, update
+from .api.adjust import adjust
+from .api.setup import setup
+from .api.update import update
 from .arrays.needs import need
 from .errors import RuleError
 from .rules import Rule

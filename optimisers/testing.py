@@ -239,7 +239,8 @@ def _elementwise(trial: _Trial) -> Iterator[str]:
 
 
 def _packed(trial: _Trial) -> Iterator[str]:
-    from .api import setup, update
+    from .api.setup import setup
+    from .api.update import update
 
     # Less than a row of a pack, exactly one, and more; a rule that asks about the whole model
     # gets one parameter, as among others it may well move otherwise.

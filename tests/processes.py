@@ -14,8 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding
-from jax.sharding import PartitionSpec as P
+from jax.sharding import NamedSharding, PartitionSpec as P
 from sklearn.datasets import load_digits
 
 from optimisers import AdamW, ClipGlobalNorm, OptimiserChain, setup, update_

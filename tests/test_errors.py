@@ -24,12 +24,12 @@ from optimisers import (
     OptimiserChain,
     Rule,
     State,
+    errors as err,
     freeze,
     setup,
     update,
     update_,
 )
-from optimisers import errors as err
 
 from .trees import assert_same
 

@@ -18,8 +18,7 @@ import numpy as np
 import orbax.checkpoint
 import pytest
 import safetensors.numpy
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from optimisers import (
     AccumGrad,

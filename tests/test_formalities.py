@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import pydoc
 import re
@@ -124,18 +125,26 @@ def test_a_room_imports_only_from_rooms_further_down(file: Path) -> None:
     assert wrong == []
 
 
-def test_every_public_name_is_exported_and_every_export_is_there() -> None:
-    public = {
-        name
-        for name, value in vars(optimisers).items()
-        if not name.startswith("_")
-        and not isinstance(value, types.ModuleType)
-        and name != "annotations"  # of `from __future__`
-    }
-    assert len(set(optimisers.__all__)) == len(optimisers.__all__)
-    exported = {name for name in optimisers.__all__ if not name.startswith("_")}
-    modules = {name for name in exported if isinstance(PUBLIC[name], types.ModuleType)}
-    assert exported - modules == public
+@pytest.mark.parametrize("package", [optimisers, optimisers.rules])
+def test_stubs_and_packages_agree_about_the_public_names(package: types.ModuleType) -> None:
+    assert package.__file__ is not None
+    stub = Path(package.__file__).with_suffix(".pyi")
+    for node in parsed(stub).body:
+        if isinstance(node, ast.ImportFrom):
+            home = importlib.import_module("." * node.level + (node.module or ""), package.__name__)
+            for alias in node.names:
+                assert alias.asname == alias.name  # an export, to type checkers
+                assert getattr(package, alias.name) is getattr(home, alias.name)
+    told = [a.name for n in parsed(stub).body if isinstance(n, ast.ImportFrom) for a in n.names]
+    assert sorted(told) == package.__all__ == dir(package)
+    assert len(set(told)) == len(told)
+
+
+def test_a_name_that_is_not_there_is_an_error_with_the_nearest_one() -> None:
+    with pytest.raises(AttributeError, match=r"'optimisers' has no attribute 'Adm'$") as caught:
+        _ = optimisers.Adm  # type: ignore[attr-defined]
+    assert (caught.value.name, caught.value.obj) == ("Adm", optimisers)  # what Python suggests from
+    assert not hasattr(optimisers.rules, "setup")
 
 
 @pytest.mark.parametrize("name", [n for n in PUBLIC if not n.startswith("_")])
@@ -226,28 +235,43 @@ def test_three_libraries_are_required_and_no_others() -> None:
     assert sorted(extras) == ["demo", "docs", "interop", "interop-more", "save", "test"]
 
 
-def test_importing_the_package_imports_no_optional_library() -> None:
+def in_a_new_process(code: str) -> str:
+    """Return what a program prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    return done.stdout
+
+
+def test_the_package_imports_no_optional_library() -> None:
     optional = {
         "autograd", "equinox", "flax", "haiku", "keras", "matplotlib", "mlx", "optax", "penzai",
         "sklearn", "tensorflow", "tinygrad", "torch", "tqdm",
     }  # fmt: skip
-    code = f"import optimisers, sys; print(sorted({optional!r} & set(sys.modules)))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    assert done.stdout == "[]\n"
+    code = f"from optimisers import *; import sys; print(sorted({optional!r} & set(sys.modules)))"
+    assert in_a_new_process(code) == "[]\n"
 
 
 def test_importing_the_package_starts_no_backend_of_jax() -> None:
     # That takes a third of a second, and settles what users may still want to set.
     code = (
-        "import optimisers, jax; jax.config.update('jax_num_cpu_devices', 3); "
+        "from optimisers import *; import jax; jax.config.update('jax_num_cpu_devices', 3); "
         "print(jax.device_count('cpu'))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    assert in_a_new_process(code) == "3\n"
+
+
+def test_a_name_is_imported_when_it_is_asked_for() -> None:
+    code = "import optimisers, sys; print({'jax', 'numpy', 'optree'} & set(sys.modules))"
+    assert in_a_new_process(code) == "set()\n"
+    code = (
+        "from optimisers import Adam, setup, update, update_; import sys; "
+        "print(*(name for name in sys.modules if name.startswith('optimisers.')))"
     )
-    assert done.stdout == "3\n"
+    loaded = in_a_new_process(code).split()
+    assert not {name.split(".")[1] for name in loaded} & {"ad", "demo", "interop", "training"}
+    assert "optimisers.rules.adam" in loaded
+    assert "optimisers.rules.adamw" not in loaded
 
 
 def test_no_test_imports_at_its_top_what_may_not_be_installed() -> None:

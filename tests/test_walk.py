@@ -10,8 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import optimisers as opt
 from optimisers import Momentum, setup, update, update_

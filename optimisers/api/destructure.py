@@ -15,8 +15,7 @@ from ..arrays import Adapter, adapter_of, describe
 from ..arrays.ops import is_traced_type, total
 from ..errors import ArgumentError, ShapeError, StructureError
 from ..tree import Path, flatten, match, outline, program, rebuild
-from ..tree.paths import Place
-from ..tree.paths import found as found_path
+from ..tree.paths import Place, found as found_path
 from . import inputs
 from .found import Found, Ties, parameters
 from .update import Tied

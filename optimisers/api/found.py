@@ -16,8 +16,7 @@ from ..errors import ArgumentError, OptimiserWarning, StructureError
 from ..state import Param, State
 from ..state.build import check_dtype
 from ..tree import Outline, Path, flatten
-from ..tree.paths import Place
-from ..tree.paths import found as found_path
+from ..tree.paths import Place, found as found_path
 
 Ties = State | Iterable[Sequence[Place]] | None
 

@@ -17,8 +17,7 @@ from ..state import Layout, State
 from ..state.engine import answer_questions, check, closed, jobs_for, run
 from ..state.plan import Plan
 from ..state.programs import Job, Work, keep_shared, rehearse
-from ..state.state import check_arrays
-from ..state.state import copied as copied_state
+from ..state.state import check_arrays, copied as copied_state
 from . import inputs
 
 

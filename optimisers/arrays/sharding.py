@@ -7,8 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
-from jax.sharding import AxisType, NamedSharding
-from jax.sharding import PartitionSpec as P
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 
 def place_of(x: Any) -> tuple[Any, bool]:

@@ -37,7 +37,7 @@ FOR_DIGITS: dict[str, dict[str, Any]] = {
 
 def rule_classes() -> dict[str, type[Rule]]:
     """Return the rules that the package exports, by name; their base classes are not among them."""
-    exported = {name: getattr(optimisers, name) for name in optimisers.__all__}
+    exported = {name: getattr(optimisers, name) for name in dir(optimisers)}
     return {
         name: value
         for name, value in exported.items()

@@ -18,8 +18,7 @@ from ..arrays.numbers import precision
 from ..arrays.ops import concretely, on_cpu, own_array
 from ..rules.across import How, combined
 from .carried import Carried, flat, opened
-from .kernel import Given, ask_rows, ask_unit, check_fit, step_rows, step_unit
-from .kernel import in_rows as rows_of
+from .kernel import Given, ask_rows, ask_unit, check_fit, in_rows as rows_of, step_rows, step_unit
 from .spec import Spec
 
 

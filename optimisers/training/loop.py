@@ -12,7 +12,7 @@ import numpy as np
 
 from ..ad.backend import Backend, nothing, viewed
 from ..ad.find import backend_of
-from ..api import update_
+from ..api.update import update_
 from ..arrays.ops import is_traced_type
 from ..errors import ArgumentError, NonFiniteError, NonFiniteLossError
 from ..state import State

@@ -12,7 +12,7 @@ from optree.registry import __GLOBAL_NAMESPACE as GLOBAL_NAMESPACE
 
 from ..ad.backend import Backend
 from ..ad.find import backend_of
-from ..api import update, update_
+from ..api.update import update, update_
 from ..errors import ArgumentError
 from ..state import State
 from ..state.state import checked
