@@ -181,8 +181,8 @@ def test_the_api_describes_names_and_not_the_modules_that_hold_them() -> None:
         if anchor.startswith("optimisers.")
     }
     assert found & sys.modules.keys() <= {f"optimisers.{n}" for n in SHOWN_WHOLE}
-    for name, value in vars(optimisers).items():
-        if name in optimisers.__all__ and not isinstance(value, ModuleType):
+    for name in optimisers.__all__:
+        if not isinstance(value := getattr(optimisers, name), ModuleType):
             assert found & {f"optimisers.{name}", f"{value.__module__}.{name}"}, name
 
 

@@ -50,7 +50,8 @@ class Case:
 
 def make(call: str) -> Rule:
     """Return the rule that a call describes."""
-    return eval(call, {**vars(R), "np": np, "jnp": jnp})  # type: ignore[no-any-return]
+    rules = {name: getattr(R, name) for name in R.__all__}
+    return eval(call, {**rules, "np": np, "jnp": jnp})  # type: ignore[no-any-return]
 
 
 CASES = [

@@ -21,11 +21,10 @@ from optimisers import (
     update,
     update_,
 )
-from optimisers.api.update import prepared
-from optimisers.state.plan import flattened
 from optimisers.state.programs import arguments, program_for
 
 from .compiles import compiles
+from .kernels import jobs
 
 CLIPPED = OptimiserChain(ClipGlobalNorm(1.0), AdamW(0.1))
 
@@ -83,9 +82,8 @@ def test_memory_beyond_model_state_and_gradients_is_a_tenth_at_most() -> None:
     tree = {**model(), "wide": jnp.ones((600, 600))}
     state, g = setup(Adam(), tree), halves(tree)
     alive = sum(x.nbytes for x in jax.tree.leaves((state, tree, g)))
-    found = flattened(state._box.layout, (), (tree, g))
     beyond = 0
-    for job in prepared(state, *found, "parts", False).jobs:
+    for job in jobs(state, tree, g):
         program = program_for("step", job.spec, job.in_rows, True, True)
         used = program.lower(*arguments(job)).compile().memory_analysis()
         assert used.alias_size_in_bytes > 0.9 * sum(x.nbytes for x in job.xs)

@@ -108,8 +108,8 @@ def described() -> Iterator[str]:
     """
     tops = {
         f"{value.__module__}.{name}": f"optimisers.{name}"
-        for name, value in vars(optimisers).items()
-        if callable(value)
+        for name in optimisers.__all__
+        if callable(value := getattr(optimisers, name))
     }
     for file in (DOCS / "api").glob("*.md"):
         for name, options in re.findall(

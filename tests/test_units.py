@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import re
 import sys
 import weakref
 from typing import Any
@@ -15,12 +14,12 @@ import numpy as np
 import pytest
 
 from optimisers import Adam, Momentum, adjust, adjust_, freeze, setup, thaw, update, update_
-from optimisers.api.general import prepared
 from optimisers.api.quick import quick_step
-from optimisers.state.plan import flattened, located
-from optimisers.state.programs import arguments, begins_of, program_for
+from optimisers.state.plan import located
+from optimisers.state.programs import begins_of
 
 from .compiles import compiles
+from .kernels import jobs, kernels
 
 LIBRARIES = pytest.mark.parametrize("lib", [jnp, np], ids=["jax", "numpy"])
 
@@ -66,24 +65,9 @@ def test_the_cuts_of_a_pack_are_few_kernels(order: str, traced: bool) -> None:
     (job,) = jobs(state, model, like(model))
     assert len(job.members) == 100
     assert len(begins_of(job.spec)) == (13 if order == "in turn" else 50)
-    program = program_for("step", job.spec, job.in_rows)
-    args = arguments(job)
-    if traced:
-        program, args = jax.jit(update), (state, model, like(model))
-    text = program.lower(*args).compile().as_text()
-    kernels = re.findall(r"^%(?:fused|wrapped)[^\n]*\{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL)
-    cuts = {_nameless(body) for body in kernels if "dynamic-slice(" in body}
+    found = kernels(state, model, like(model), traced)
+    cuts = {body for body in found if "dynamic-slice(" in body}
     assert 0 < len(cuts) <= 20  # of 100
-
-
-def _nameless(body: str) -> str:
-    """Drop what tells equal kernels apart: the names of their values, where they come from."""
-    return re.sub(r"%[\w.\-]+|, metadata=\{[^}]*\}", "", body)
-
-
-def jobs(state: Any, model: Any, grads: Any) -> list[Any]:
-    found = flattened(state._box.layout, (), (model, grads))
-    return prepared(state, *found, "parts", False).jobs
 
 
 @pytest.mark.parametrize("way", [update, update_])

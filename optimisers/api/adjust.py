@@ -143,13 +143,13 @@ def _adjusted(state: State, eta: Any, where: Where, pick: Pick, fields: dict[str
     new, known = {}, dict[Any, Any]()
     for u, unit in zip(touched, units, strict=True):
         mask = [i in indices for i in unit.params]
-        tables = _tables(unit, box.arrays[u][: unit.hypers], mask, change, known)
-        if tables is None:
+        table = _table(unit, box.arrays[u][0], mask, change, known)
+        if table is None:
             _relay(box, indices, change)
             return state
-        new[u] = tables
-    for u, tables in new.items():
-        box.arrays[u][: len(tables)] = tables
+        new[u] = table
+    for u, table in new.items():
+        box.arrays[u][0] = table
     return state
 
 
@@ -159,18 +159,16 @@ def _bare(template: Template) -> Any:
     return rebuild(template, [0.0] * template.width)
 
 
-def _tables(
-    unit: Unit, hypers: list[Any], mask: list[bool], change: Change, known: dict[Any, Any]
-) -> list[Any] | None:
+def _table(unit: Unit, table: Any, mask: list[bool], change: Change, known: dict[Any, Any]) -> Any:
     """Return the hyper-parameters of a unit after a change where `mask`, if only they change.
 
     known: what became of the rules that were changed already; most units have the same.
     """
-    template, lib = unit.spec.template, jnp if is_traced(hypers) else np
+    template, lib = unit.spec.template, jnp if is_traced([table]) else np
     if follows(_bare(template)):
         return None
     with precision(unit.spec.wide):
-        table: Any = lib.asarray(hypers[0]) if unit.spec.packed else lib.stack(hypers)
+        table = lib.asarray(table)
         if lib is np:
             rows = _rows(table, template, change, known)
         else:
@@ -185,8 +183,7 @@ def _tables(
         if lib is np:
             wanted = narrowed(template, wanted, table.dtype)
         whole = lib.where(np.asarray(mask)[:, None], wanted, table)
-    new = [whole] if unit.spec.packed else [whole[i] for i in range(unit.hypers)]
-    return stored(unit, new, lib is jnp)
+    return stored(unit, [whole], lib is jnp)[0]
 
 
 def _rows(

@@ -14,7 +14,7 @@ from ..arrays.ops import copied, is_traced_type, total
 from ..arrays.overlap import overlapping
 from ..errors import AliasError
 from ..state import Layout, State
-from ..state.engine import answer_questions, check, closed, jobs_for, run
+from ..state.engine import answer_questions, check, closed, jobs_for, run_all
 from ..state.plan import Plan
 from ..state.programs import Job, Work, keep_shared, rehearse
 from ..state.state import check_arrays, copied as copied_state
@@ -60,11 +60,11 @@ def general_step(state: State, call: Call) -> tuple[State, Sequence[Any]]:
     """Take a step that was checked and cut into jobs; return the state and the new leaves."""
     layout, leaves, plan, jobs, traced, write = call
     kept = state._box.kept if write else None
-    results = [(job, *run(job, traced, kept=kept)) for job in jobs]
+    results = run_all(jobs, traced, kept=kept)
     new_leaves = _placed(layout, plan, leaves, results, write, traced)
     target = state if write else copied_state(state)
     for job, carried, _ in results:
-        closed(layout.units[job.unit], target._box.arrays[job.unit], job.members, carried)
+        closed(layout.units[job.unit], target._box.arrays[job.unit], job, carried)
     if write:
         target._box.placed, target._box.last = tuple(map(id, new_leaves)), None
     return target, new_leaves

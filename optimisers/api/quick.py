@@ -77,18 +77,18 @@ def _is_simple(whole: Whole, given: tuple[Any, ...]) -> bool:
 
 def _one_unit(box: Box, whole: Whole, given: tuple[Any, ...], write: bool) -> Sequence[Any] | None:
     """Run the program of the only unit; None if it is refused: the general way knows why."""
-    held, begin = box.arrays[0], whole.hypers[0]
-    rest = held[begin:]
+    held = box.arrays[0]
+    rest = held[1:]
     own = write and is_owned(rest)
     program, begins = whole.programs.get((0, own, write)) or _program(box, whole, 0, own, write)
     xs, *grads = whole.parts[0](given)
     try:
-        rest, params = program(held[:begin], rest, xs, grads, begins)
+        rest, params = program(held[0], rest, xs, grads, begins)
     except (TypeError, ValueError, RuntimeError):
         return None
     if isinstance(params[0], Tracer):
         return None  # somebody's jit is tracing, and so our program
-    held[begin:] = rest
+    held[1:] = rest
     moved: Sequence[Any] = params
     return moved
 
@@ -113,8 +113,8 @@ def _several_units(
             return None
         each.append(rest)
         moved += params
-    for held, begin, rest in zip(box.arrays, whole.hypers, each, strict=True):
-        held[begin:] = rest
+    for held, rest in zip(box.arrays, each, strict=True):
+        held[1:] = rest
     return moved
 
 
@@ -126,7 +126,7 @@ def _called(box: Box, whole: Whole, job: Job) -> tuple[list[Any], Sequence[Any]]
         unusual = (None, None, tuple(job.answers)) if job.answers else ()
         try:
             rest, params = program(
-                job.hypers, job.rest, job.xs, list(job.given.grads), begins, *unusual
+                job.hyper, job.rest, job.xs, list(job.given.grads), begins, *unusual
             )
             return rest, params
         except (ValueError, jax.errors.JaxRuntimeError):
@@ -137,7 +137,7 @@ def _called(box: Box, whole: Whole, job: Job) -> tuple[list[Any], Sequence[Any]]
 def _program(box: Box, whole: Whole, u: int, own: bool, write: bool) -> tuple[Any, Any]:
     spec = box.layout.units[u].spec
     program = program_for("step", spec, False, own, write)
-    found = program, begins_of(spec) if spec.packed else ()
+    found = program, begins_of(spec)
     whole.programs[u, own, write] = found
     return found
 

@@ -11,7 +11,7 @@ import numpy as np
 from ..arrays import adapter_of
 from ..arrays.ops import total
 from ..state import State
-from ..state.engine import closed, run
+from ..state.engine import closed, run_all
 from ..state.plan import located
 from ..state.state import check_arrays, copied
 from ..tree import Path, flatten, outline, program, rebuild
@@ -115,8 +115,7 @@ def steps(
     found = flattened_all(state._box.layout, state._at, model, (grads, *higher), tied)
     call = prepared(state, *found, False)
     new, target = [None] * len(call.leaves), copied(state)
-    for job in call.jobs:
-        carried, moves = run(job, call.traced, True)
+    for job, carried, moves in run_all(call.jobs, call.traced, steps=True):
         unit = call.layout.units[job.unit]
         for at in job.movable:
             places = call.plan.places[unit.params[job.members[at]]]
@@ -126,7 +125,7 @@ def steps(
                     if i > places[0]
                     else _own_kind(call.leaves[i], moves[at], call.traced)
                 )
-        closed(unit, target._box.arrays[job.unit], job.members, carried)
+        closed(unit, target._box.arrays[job.unit], job, carried)
     return target, rebuild(model, program(outline(model).nodes, range(len(new))), new, False)
 
 

@@ -36,16 +36,16 @@ def repeated_step(state: State, trees: tuple[Any, ...]) -> bool:
         for grads in orders:
             if set(map(type, grads)) != last.classes or not set(map(id, grads)).isdisjoint(placed):
                 return False
-        (held,), begin = box.arrays, last.hypers[0]
-        rest = held[begin:]
+        (held,) = box.arrays
+        rest = held[1:]
         if max(map(getrefcount, rest)) > ALONE:
             return False
-        rest, params = program(held[:begin], rest, xs, orders, begins)
+        rest, params = program(held[0], rest, xs, orders, begins)
     except (LookupError, TypeError, ValueError, RuntimeError):
         return False
     if type(params[0]) not in last.classes:
         return False  # somebody's jit is tracing, and so our program
-    held[begin:] = rest
+    held[1:] = rest
     box.placed = tuple(map(id, params))
     for holder, name, x in zip(holders, nest.names, params, strict=False):  # not gradients
         holder[name] = x

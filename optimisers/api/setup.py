@@ -15,7 +15,7 @@ from ..errors import OptimiserWarning
 from ..rules.fields import same_kind, template_of
 from ..rules.rule import Rule
 from ..state import State
-from ..state.build import first_arrays, grouped, hyper_tables
+from ..state.build import first_arrays, grouped, hyper_table
 from ..state.layout import Place, interned
 from ..state.relayout import Kept, carried_at, relaid
 from ..state.state import Box, checked
@@ -94,9 +94,9 @@ def _assembled(
     arrays = []
     for unit in units:
         xs = tuple(_view(found[i], unit.spec.packed) for i in unit.params)
-        hypers = hyper_tables(unit, rules)
-        traced = any(is_traced_type(type(a)) for a in (*xs, *hypers))
-        arrays.append(first_arrays(unit, hypers, xs, traced))
+        hyper = hyper_table(unit, rules)
+        traced = any(is_traced_type(type(a)) for a in (*xs, hyper))
+        arrays.append(first_arrays(unit, hyper, xs, traced))
     return State(Box(interned(tuple(params), units, untrained, skeleton), arrays))
 
 

@@ -45,7 +45,7 @@ def staged_step(box: Box, whole: Whole, given: tuple[Any, ...]) -> bool:
         answer_questions(jobs, False)
     done = [called(job, "step", job.give_state) for job in jobs]
     for u, (rest, moved) in enumerate(done):
-        box.arrays[u][whole.hypers[u] :] = rest
+        box.arrays[u][1:] = rest
         box.stages[u].store(parts[u][0], moved)
     return True
 

@@ -19,7 +19,7 @@ from ..errors import DtypeError
 from ..rules.checks import narrowed
 from ..rules.fields import Template, numbers_of, template_of
 from ..rules.rule import Rule
-from .carried import Carried
+from .carried import Carried, flat
 from .kernel import init_unit
 from .layout import Param, Place, Unit
 from .spec import Spec, form_of, spec_of, struct_of
@@ -121,10 +121,10 @@ def _in_bundles(params: Sequence[Param], members: Sequence[int]) -> list[list[in
     return bundles
 
 
-def hyper_tables(unit: Unit, rules: Sequence[Rule] | Mapping[int, Rule]) -> list[Any]:
-    """Return the hyper-parameters of a unit's rules: one table in a pack, vectors in a bundle.
+def hyper_table(unit: Unit, rules: Sequence[Rule] | Mapping[int, Rule]) -> Any:
+    """Return the hyper-parameters of a unit's rules, [k, width].
 
-    Values that are tracers give traced tables; otherwise they are NumPy arrays.
+    Values that are tracers give a traced table; otherwise it is a NumPy array.
     """
     rows = [numbers_of(rules[i]) for i in unit.params]
     dtype = scalar_dtype(unit.spec.dtype)
@@ -135,9 +135,7 @@ def hyper_tables(unit: Unit, rules: Sequence[Rule] | Mapping[int, Rule]) -> list
             if traced
             else functools.partial(narrowed, unit.spec.template, dtype=dtype)
         )
-        if unit.spec.packed:
-            return [make(rows)]
-        return [make(row) for row in rows]
+        return make(rows)
 
 
 def _stacked(dtype: Any, table: Any) -> Any:
@@ -146,16 +144,15 @@ def _stacked(dtype: Any, table: Any) -> Any:
     return jnp.stack([jnp.asarray(v, dtype=dtype) for v in table])
 
 
-def first_arrays(unit: Unit, hypers: list[Any], xs: Sequence[Any], traced: bool) -> list[Any]:
+def first_arrays(unit: Unit, hyper: Any, xs: Sequence[Any], traced: bool) -> list[Any]:
     """Return all arrays of a fresh unit: hyper-parameters, scalar tables, moments."""
     spec = unit.spec
-    hyper = hypers[0] if spec.packed else tuple(hypers)
     if traced:
         carried = _cut_in_program(unit, xs, init_unit(spec, hyper, xs))
     else:
         with precision(spec.wide):
             carried = concretely(_init(spec, _cut_like(unit, xs)), hyper, xs)
-    return stored(unit, [*hypers, *jax.tree.leaves(carried)], traced)
+    return stored(unit, [hyper, *flat(spec, carried)], traced)
 
 
 def _cut_like(unit: Unit, xs: Sequence[Any]) -> Carried | None:
@@ -172,7 +169,7 @@ def _cut_like(unit: Unit, xs: Sequence[Any]) -> Carried | None:
                 x.sharding if s.shape == shape else None for s, slot in slots if slot.table is None
             )
         )
-    return Carried(tuple((None,) * len(spec.form.tables) for _ in xs), tuple(moments))
+    return Carried((None,) * len(spec.form.tables), tuple(moments))
 
 
 def _cut_in_program(unit: Unit, xs: Sequence[Any], carried: Carried) -> Carried:
@@ -220,4 +217,4 @@ def check_dtype(dtype: Any, code: str) -> None:
         )
 
 
-__all__ = ["check_dtype", "first_arrays", "grouped", "hyper_tables", "is_wide", "stored"]
+__all__ = ["check_dtype", "first_arrays", "grouped", "hyper_table", "is_wide", "stored"]

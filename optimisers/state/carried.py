@@ -12,8 +12,8 @@ from .spec import Spec
 class Carried(NamedTuple):
     """What a unit carries from step to step, beside its hyper-parameters.
 
-    In a pack: scalars [k, columns] per table, moments [rows, WIDTH] per array of the state. In a
-    bundle: for each parameter a tuple of [columns] tables, and a tuple of arrays.
+    scalars: [k, columns] per table. moments: in a pack [rows, WIDTH] per array of the state, in a
+    bundle for each parameter a tuple of arrays.
     """
 
     scalars: Any
@@ -22,38 +22,32 @@ class Carried(NamedTuple):
 
 def opened(spec: Spec, rest: Sequence[Any]) -> Carried:
     """Return the carried arrays from a flat list: all scalar tables, and after them all moments."""
-    tables, moments, cut = _sizes(spec)
+    cut = len(spec.form.tables)
     if spec.packed:
         return Carried(tuple(rest[:cut]), tuple(rest[cut:]))
-    each = range(len(spec.shapes))
-    return Carried(
-        tuple(tuple(rest[i * tables : (i + 1) * tables]) for i in each),
-        tuple(tuple(rest[cut + i * moments : cut + (i + 1) * moments]) for i in each),
-    )
+    each = (_moments(spec, i) for i in range(len(spec.shapes)))
+    return Carried(tuple(rest[:cut]), tuple(tuple(rest[mine]) for mine in each))
 
 
 def flat(spec: Spec, carried: Carried) -> list[Any]:
     """Return the carried arrays as a flat list."""
     if spec.packed:
         return [*carried.scalars, *carried.moments]
-    return list(chain(*carried.scalars, *carried.moments))
+    return list(chain(carried.scalars, *carried.moments))
 
 
 def of_one(spec: Spec, rest: Sequence[Any], i: int) -> list[Any]:
-    """Return the flat list of one parameter of a bundle."""
-    tables, moments, cut = _sizes(spec)
-    begin = cut + i * moments
-    return [*rest[i * tables : (i + 1) * tables], *rest[begin : begin + moments]]
+    """Return the flat list of one parameter of a bundle: its moments, and everybody's scalars."""
+    return [*rest[: len(spec.form.tables)], *rest[_moments(spec, i)]]
 
 
-def put_one(spec: Spec, rest: list[Any], i: int, new: Sequence[Any]) -> None:
-    """Put the flat list of one parameter back into that of its bundle."""
-    tables, moments, cut = _sizes(spec)
-    begin = cut + i * moments
-    rest[i * tables : (i + 1) * tables], rest[begin : begin + moments] = new[:tables], new[tables:]
+def with_one(spec: Spec, rest: Sequence[Any], i: int, new: Sequence[Any]) -> list[Any]:
+    """Return the flat list of a bundle with that of one parameter put back."""
+    found, cut = list(rest), len(spec.form.tables)
+    found[:cut], found[_moments(spec, i)] = new[:cut], new[cut:]
+    return found
 
 
-def _sizes(spec: Spec) -> tuple[int, int, int]:
-    """Return how many tables and moments there are for each parameter, and where moments begin."""
-    tables = len(spec.form.tables)
-    return tables, spec.form.moments, tables if spec.packed else tables * len(spec.shapes)
+def _moments(spec: Spec, i: int) -> slice:
+    begin = len(spec.form.tables) + i * spec.form.moments
+    return slice(begin, begin + spec.form.moments)

@@ -20,11 +20,11 @@ from ..arrays.ops import concretely
 from ..errors import NonFiniteError, RuleError
 from ..rules.across import Ask, How, combined
 from . import rows as host_rows
-from .carried import flat, of_one, put_one
-from .kernel import Given, ask_unit, step_unit, unfolded_begins
+from .carried import Carried, flat, of_one, opened, with_one
+from .kernel import Given, ask_unit, step_unit, unfolded
 from .large import Results, large_step
 from .layout import Layout, Unit
-from .programs import Job, Work, arguments, called, joint_question, kept_home, opened_arguments
+from .programs import Job, Work, arguments, called, joint_question, kept_home, opened_given
 from .spec import Spec
 
 
@@ -38,7 +38,7 @@ def jobs_for(
         present = [ok and g is not None for ok, g in zip(live, todo.grads[0], strict=True)]
         if not (any(present) or (unit.spec.every_call and any(live))):
             continue
-        owned = write and not traced and is_owned(arrays[u][unit.hypers :])
+        owned = write and not traced and is_owned(arrays[u][1:])
         owned = owned and not isinstance(arrays[u][0], np.ndarray)
         if all(present) or unit.spec.packed or unit.spec.every_call:
             jobs.append(_whole(layout, u, arrays[u], todo, present, live, traced))
@@ -59,7 +59,7 @@ def _whole(
     live: Sequence[bool], traced: bool,
 ) -> Job:  # fmt: skip
     unit = layout.units[u]
-    hypers, rest = arrays[: unit.hypers], arrays[unit.hypers :]
+    hyper, *rest = arrays
     codes = layout.codes[u]
     full = all(present)
     xs, grads = todo.xs, _heeded(unit.spec, todo, present, codes)
@@ -73,7 +73,7 @@ def _whole(
         None if full else np.array(present),
         None if all(live) or not unit.spec.every_call else np.array(live),
     )
-    return Job(u, unit.spec, hypers, rest, xs, given, range(len(codes)), codes, unit.host)
+    return Job(u, unit.spec, hyper, rest, xs, given, range(len(codes)), codes, unit.host)
 
 
 def _filled(gs: Sequence[Any], xs: Sequence[Any], traced: bool) -> tuple[Any, ...]:
@@ -85,21 +85,21 @@ def _filled(gs: Sequence[Any], xs: Sequence[Any], traced: bool) -> tuple[Any, ..
 def _singles(
     layout: Layout, u: int, arrays: list[Any], todo: Work, present: Sequence[bool]
 ) -> list[Job]:
-    unit = layout.units[u]
-    rest = arrays[unit.hypers :]
-    codes = layout.codes[u]
+    unit, codes = layout.units[u], layout.codes[u]
+    hyper, *rest = arrays
     grads = _heeded(unit.spec, todo, present, codes)
     return [
         Job(
             u,
             unit.spec.alone(i),
-            arrays[i : i + 1],
+            hyper,
             of_one(unit.spec, rest, i),
             (todo.xs[i],),
             Given(tuple((gs[i],) for gs in grads), None, None),
             (i,),
             (codes[i],),
             unit.host,
+            i,
         )
         for i, ok in enumerate(present)
         if ok
@@ -130,21 +130,16 @@ def whole_job(
     write: whether the memory of state and JAX parameters may be given away.
     """
     unit, codes = layout.units[u], layout.codes[u]
-    rest = arrays[unit.hypers :]
+    rest = arrays[1:]
     own = write and is_owned(rest)
     given, give_params = Given(tuple(grads), None, None), write and not unit.host
-    return Job(u, unit.spec, arrays[: unit.hypers], rest, xs, given, range(len(codes)), codes,
-               unit.host, own, give_params)  # fmt: skip
+    return Job(u, unit.spec, arrays[0], rest, xs, given, range(len(codes)), codes, unit.host,
+               None, own, give_params)  # fmt: skip
 
 
-def closed(unit: Unit, arrays: list[Any], members: Sequence[int], rest: Sequence[Any]) -> None:
-    """Put what some parameters carry back into the flat list of their unit."""
-    if len(members) == len(unit.params):
-        arrays[unit.hypers :] = rest
-        return
-    old = arrays[unit.hypers :]
-    put_one(unit.spec, old, members[0], rest)
-    arrays[unit.hypers :] = old
+def closed(unit: Unit, arrays: list[Any], job: Job, rest: Sequence[Any]) -> None:
+    """Put what a job's parameters carry back into the flat list of their unit."""
+    arrays[1:] = rest if job.row is None else with_one(unit.spec, arrays[1:], job.row, rest)
 
 
 def answer_questions(jobs: Sequence[Job], traced: bool, jointly: bool = False) -> None:
@@ -201,7 +196,7 @@ def _next_key(waiting: Sequence[tuple[Job, Ask]]) -> str:
 def _combine(parts: Sequence[Any], how: How, job: Job, traced: bool) -> Any:
     if len(parts) == 1:
         return parts[0]
-    dtype = job.hypers[0].dtype
+    dtype = job.hyper.dtype
     if traced:
         return combined(jax.tree.map(lambda p: p.astype(dtype), parts), how)
     leaves = jax.tree.leaves(parts)
@@ -225,7 +220,7 @@ def _combining(how: How, dtype: str) -> Any:
 
 def _asked(job: Job, traced: bool) -> Any:
     if traced:
-        return ask_unit(job.spec, *opened_arguments(job.spec, *arguments(job, cut=False)))
+        return ask_unit(job.spec, *_opened(job))
     answer, grads = called(job, "ask")
     if grads is not None:
         job.given = job.given._replace(grads=grads)
@@ -246,6 +241,34 @@ def check(jobs: Sequence[Job], traced: bool) -> None:
                 raise NonFiniteError(f"{message}, at {job.codes[bad[0]]}; nothing was changed")
 
 
+def run_all(
+    jobs: Sequence[Job], traced: bool, steps: bool = False, kept: Results | None = None
+) -> list[tuple[Job, list[Any], Any]]:
+    """Take the step of each job; what one of a bundle makes of the tables goes to the next.
+
+    Returns:
+        For each job itself, what it carries on, and its parameters or steps (see `run`).
+    """
+    tables: dict[int, list[Any]] = {}
+    results = []
+    for job in jobs:
+        cut = len(job.spec.form.tables)
+        job.rest = [*tables.get(job.unit, job.rest[:cut]), *job.rest[cut:]]
+        rest, params = run(job, traced, steps, kept)
+        tables[job.unit] = rest[:cut]
+        results.append((job, rest, params))
+    return results
+
+
+def _opened(job: Job) -> tuple[Any, Carried, Any, Given]:
+    """Return what a kernel takes, inside somebody's program."""
+    spec, given, answers = job.spec, job.given, tuple(job.answers)
+    places = spec.places if job.row is None else (np.uint32(job.row),)
+    carried = opened(spec, job.rest)
+    known = opened_given(given.grads, unfolded(places, carried), given.present, given.live, answers)
+    return job.hyper, carried, job.xs, known
+
+
 def run(
     job: Job, traced: bool, steps: bool = False, kept: Results | None = None
 ) -> tuple[list[Any], Any]:
@@ -254,9 +277,7 @@ def run(
     kept: where results may be written that are copied to host memory afterwards (see `large_step`).
     """
     if traced:
-        hyper, carried, xs, given = opened_arguments(job.spec, *arguments(job, cut=False))
-        if job.spec.packed:
-            given = given._replace(begins=unfolded_begins(job.spec, carried))
+        hyper, carried, xs, given = _opened(job)
         out = step_unit(job.spec, hyper, carried, xs, given, steps)
         return flat(job.spec, out.carried), out.params
     done = None if kept is None else large_step(job, kept)

@@ -23,13 +23,16 @@ from ..rules.rule import Flow, both, hold, start
 from .carried import Carried
 from .spec import WIDTH, Spec
 
+ZERO = np.uint32(0)  # unsigned, as JAX counts signed ones from the end where they are negative
+
 
 class Given(NamedTuple):
     """What one step is given: gradients per order, and which parameters have one (True: all).
 
     live: which parameters may move at all; the others are frozen.
     answers: reductions known from earlier runs.
-    begins: of a pack, the first row of every parameter, or of some of them (see `unpack`).
+    begins: of a pack, the first row of every parameter, or of some of them (see `unpack`); of a
+    bundle, the row of each of its parameters in the tables. Empty where they are not arguments.
     """
 
     grads: tuple[Any, ...]
@@ -105,9 +108,9 @@ def check_fit(spec: Spec, hyper: Any, xs: Sequence[Any], grads: Sequence[Sequenc
 
     Callers check first and say more; where only one program runs, this is the check, once compiled.
     """
-    width, shapes = spec.template.width, list(spec.shapes)
-    wanted = [(len(shapes), width)] if spec.packed else [(width,)] * len(shapes)
-    if list(map(jnp.shape, [hyper] if spec.packed else hyper)) != wanted:
+    shapes, (rows, *width) = list(spec.shapes), jnp.shape(hyper)
+    # A parameter of a bundle that is stepped alone comes with everybody's rows.
+    if width != [spec.template.width] or (rows != len(shapes) and len(shapes) > 1):
         raise Unfit
     loose = [gs for gs in grads if isinstance(gs, tuple)]  # not in rows, by a question before
     if any(list(map(jnp.shape, some)) != shapes for some in (xs, *loose)):
@@ -162,12 +165,38 @@ def _step_bundle(
     for i, x in enumerate(xs):
         mine = _only(given, i)
         replay = Replay(given.answers, mask=mine.live)
-        args = (hyper[i], carried.scalars[i], carried.moments[i], x, mine, replay)
+        args = (*_row(hyper, carried, given, i), carried.moments[i], x, mine, replay)
         outs.append(_run(spec, *args, steps=steps))
-    tables, arrays, moved, checks = zip(*outs, strict=True)
+    rows, arrays, moved, checks = zip(*outs, strict=True)
     if not steps:
         moved = tuple(_as_weak(y, x, weak) for y, x, weak in zip(moved, xs, spec.weak, strict=True))
-    return Outcome(Carried(tables, arrays), moved, tuple(map(jnp.stack, zip(*checks, strict=True))))
+    carried = Carried(_with_rows(carried.scalars, rows, given), arrays)
+    return Outcome(carried, moved, tuple(map(jnp.stack, zip(*checks, strict=True))))
+
+
+def _row(hyper: Any, carried: Carried, given: Given, i: int) -> tuple[Any, tuple[Any, ...]]:
+    """Return the hyper-parameters and scalars of a parameter of a bundle.
+
+    Where its row is an argument, the kernels of parameters of one shape are one (see `unpack`).
+    """
+    tables = (hyper, *carried.scalars)
+    if given.begins:
+        at = given.begins[i]
+        slices = (jax.lax.dynamic_slice(t, (at, ZERO), (1, t.shape[1])) for t in tables)
+        row, *scalars = (s[0] for s in slices)
+    else:
+        row, *scalars = (t[i] for t in tables)
+    return row, tuple(scalars)
+
+
+def _with_rows(tables: Any, rows: Sequence[Any], given: Given) -> tuple[Any, ...]:
+    """Return the scalar tables of a bundle with new rows for the parameters that were stepped."""
+    columns = zip(*rows, strict=True)
+    if len(rows) == len(tables[0]):
+        return tuple(map(jnp.stack, columns))
+    ((at,), (new,)) = given.begins, rows
+    put = jax.lax.dynamic_update_slice
+    return tuple(put(t, row[None], (at, ZERO)) for t, row in zip(tables, new, strict=True))
 
 
 def _only(given: Given, i: int) -> Given:
@@ -211,7 +240,7 @@ def ask_unit(spec: Spec, hyper: Any, carried: Carried, xs: Any, given: Given) ->
         for i, x in enumerate(xs):
             mine = _only(given, i)
             replay = Replay(given.answers, mask=mine.live)
-            args = (hyper[i], carried.scalars[i], carried.moments[i], x, mine, replay)
+            args = (*_row(hyper, carried, given, i), carried.moments[i], x, mine, replay)
             parts.append(reduced(_question(spec, *args), ask.how))
         return _in_tables(spec, combined(parts, ask.how))
 
@@ -266,8 +295,8 @@ def init_unit(spec: Spec, hyper: Any, xs: Any) -> Carried:
         if spec.packed:
             tables, arrays = jax.vmap(one)(hyper[spec.owner], pack(spec, xs))
             return Carried(tuple(t[spec.first] for t in tables), arrays)
-        pairs = [one(h, x) for h, x in zip(hyper, xs, strict=True)]
-        return Carried(tuple(p[0] for p in pairs), tuple(p[1] for p in pairs))
+        rows, arrays = zip(*(one(h, x) for h, x in zip(hyper, xs, strict=True)), strict=True)
+        return Carried(tuple(map(jnp.stack, zip(*rows, strict=True))), arrays)
 
 
 def pack(spec: Spec, xs: Sequence[Any]) -> Any:
@@ -288,15 +317,17 @@ def in_rows(spec: Spec, grads: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(pack(spec, gs) if isinstance(gs, tuple) else gs for gs in grads)
 
 
-def unfolded_begins(spec: Spec, carried: Carried) -> tuple[Any, ...]:
-    """Return the begins of a pack inside somebody's program, where they cannot be arguments.
+def unfolded(places: Sequence[Any], carried: Carried) -> tuple[Any, ...]:
+    """Return the begins of a unit inside somebody's program, where they cannot be arguments.
 
     XLA takes what leaves a conditional for unknown, be it the same either way.
     """
 
     def begins() -> tuple[Any, ...]:
-        return tuple(jnp.asarray(row) for row in spec.first[:: spec.near])
+        return tuple(map(jnp.asarray, places))
 
+    if not len(places):  # a bundle of one
+        return ()
     found: tuple[Any, ...] = jax.lax.cond(carried.scalars[0].ravel()[0] >= 0, begins, begins)
     return found
 

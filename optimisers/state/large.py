@@ -63,13 +63,13 @@ def large_step(job: Job, kept: Results) -> tuple[list[Any], Any] | None:
     if (program := _program_at(spec, before, job.give_state)) is None:
         return None
     given = [x.elements() if isinstance(x, _Lines) else x for x in lines]
-    hypers, rest, _, _, *more = arguments(job, cut=False)
+    hyper, rest, _, _, *more = arguments(job, cut=False)
     place = job.unit, job.members[0]
     with context_of(job):
         results = kept.pop(place, ())
         if len(results) != len(job.xs):
             results = [own_array(np.zeros_like(x)) for x in job.xs]
-        rest, params = concretely(program, hypers, rest, tuple(results), given, *more)
+        rest, params = concretely(program, hyper, rest, tuple(results), given, *more)
     kept[place] = params
     return rest, params
 
@@ -97,11 +97,11 @@ def _program_at(spec: Spec, before: tuple[int, ...], give_state: bool) -> Any:
 def _program(spec: Spec, before: tuple[int, ...], give_state: bool) -> Callable[..., Any]:
     n = len(spec.shapes)
 
-    def step(hypers: Any, rest: Any, results: Any, given: Sequence[Any], *more: Any) -> Any:
+    def step(hyper: Any, rest: Any, results: Any, given: Sequence[Any], *more: Any) -> Any:
         found = zip(given, before, spec.shapes * (len(given) // n), strict=True)
         arrays = [x[k:].reshape(shape) if k else x for x, k, shape in found]
         xs, *orders = (tuple(arrays[k : k + n]) for k in range(0, len(arrays), n))
-        return stepped(spec, False, hypers, rest, xs, orders, *more)
+        return stepped(spec, False, hyper, rest, xs, orders, *more)
 
     donated = (1, 2) if give_state else (2,)
     return jax.jit(step, donate_argnums=donated, keep_unused=True)

@@ -50,16 +50,10 @@ class Unit:
         return Unit, (self.spec, self.params, self.host, self.place)
 
     @functools.cached_property
-    def hypers(self) -> int:
-        """How many arrays of hyper-parameters the unit has."""
-        return 1 if self.spec.packed else len(self.params)
-
-    @functools.cached_property
     def arrays(self) -> int:
-        """How many arrays the unit holds in all."""
+        """How many arrays the unit holds: hyper-parameters, scalar tables, moments."""
         form = self.spec.form
-        each = len(form.tables) + form.moments
-        return self.hypers + each * self.hypers
+        return 1 + len(form.tables) + form.moments * (1 if self.spec.packed else len(self.params))
 
 
 @dataclass(frozen=True, eq=False)

@@ -79,7 +79,6 @@ class Whole:
     place: how to put the results, and after them the other leaves, in the order of the leaves.
     leaves: how many the model has.
     parts: for each unit, how to cut its parameters, and its gradients order by order, from those.
-    hypers: for each unit, how many of its arrays are hyper-parameters.
     asks: whether any rule asks for a reduction. host: whether they are host memory, in packs only.
     straight: how to read and write all, if the only unit has them in the order of the leaves.
     avals: the abstract values (shape and dtype) of the arrays that were found to fit last time.
@@ -94,7 +93,6 @@ class Whole:
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[Any, ...]
     parts: tuple[Callable[[Any], tuple[tuple[Any, ...], ...]], ...]
-    hypers: tuple[int, ...]
     asks: bool
     host: bool
     straight: Nest | None
@@ -243,7 +241,6 @@ def _whole(
             itemgetter(*(slice(k + begin, k + end) for k in range(0, n * (1 + len(matches)), n)))
             for begin, end in zip([0, *ends], ends, strict=False)
         ),
-        tuple(unit.hypers for unit in layout.units),
         any(spec.asks for spec in specs),
         layout.units[0].host,
         straight if len(units) == 1 and [*firsts, *grads] == list(range(begins[-1])) else None,

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
+import numpy as np
 
 from ..arrays.numbers import precision
-from ..arrays.ops import concretely, on_cpu, own_array
+from ..arrays.ops import concretely, cpu, on_cpu, own_array
 from ..rules.across import How, combined
 from .carried import Carried, flat, opened
 from .kernel import Given, ask_rows, ask_unit, check_fit, in_rows as rows_of, step_rows, step_unit
@@ -26,20 +27,22 @@ from .spec import Spec
 class Job:
     """One program to run: what it is given, and where its results belong.
 
-    hypers, rest: arrays of the state, as it holds them: hyper-parameters, and what is carried.
-    members: the places in the unit of the job's parameters. give_state, give_params: whose memory
+    hyper, rest: arrays of the state, as it holds them: hyper-parameters, and what is carried.
+    members: the places in the unit of the job's parameters. row: that of the only one, if it is a
+    bundle's and the others stand still. give_state, give_params: whose memory
     is given to the results. reads_host: whether some gradient is memory of the caller's.
     """
 
     unit: int
     spec: Spec
-    hypers: Sequence[Any]
+    hyper: Any
     rest: Sequence[Any]
     xs: tuple[Any, ...]
     given: Given
     members: Sequence[int]
     codes: Sequence[str]
     host: bool
+    row: int | None = None
     give_state: bool = False
     give_params: bool = False
     reads_host: bool = False
@@ -74,31 +77,31 @@ class Work:
 
 
 def arguments(job: Job, cut: bool = True) -> tuple[Any, ...]:
-    """Return what a program is called with: a job's arrays, and where parameters begin in a pack.
+    """Return what a program is called with: a job's arrays, and where its parameters are in them.
 
     All in flat sequences, and nothing that is as it mostly is: each costs JAX time in each call.
     cut: whether the program will cut parameters from a pack.
     """
     given, begins = job.given, ()
-    if cut and job.spec.packed and not job.in_rows:
-        x = job.xs[0]
-        home = x.sharding if isinstance(x, jax.Array) and x.committed else None
-        begins = begins_of(job.spec, home)
+    if not job.spec.packed or (cut and not job.in_rows):
+        begins = begins_of(job.spec, _home_of(job), job.row)
     usual = given.present is None and given.live is None and not job.answers
     unusual = () if usual else (given.present, given.live, tuple(job.answers))
-    return job.hypers, job.rest, job.xs, list(given.grads), begins, *unusual
+    return job.hyper, job.rest, job.xs, list(given.grads), begins, *unusual
 
 
 @functools.lru_cache(maxsize=4096)
-def begins_of(spec: Spec, home: Any = None) -> tuple[Any, ...]:
-    """Return where parameters of a pack begin, as arguments of its programs that are at home there.
+def begins_of(spec: Spec, home: Any = None, row: int | None = None) -> tuple[Any, ...]:
+    """Return where parameters of a unit are, as arguments of its programs that are at home there.
 
     None over several devices, where an argument for each of them costs more than it saves.
+    row: of a bundle, where the only parameter is that is stepped.
     """
+    places = spec.places if row is None else (np.uint32(row),)
     if not isinstance(home, jax.sharding.SingleDeviceSharding | None):
-        return ()
+        return () if row is None else places
     with jax.ensure_compile_time_eval():
-        return tuple(own_array(row, home) for row in spec.first[:: spec.near])
+        return tuple(own_array(place, home) for place in places)
 
 
 def called(job: Job, what: str, give_state: bool = False, give_params: bool = False) -> Any:
@@ -129,7 +132,7 @@ def _bring_home(job: Job) -> None:
     grads = tuple(tuple(map(jax.device_put, gs, homes)) for gs in job.given.grads)
     job.given = job.given._replace(grads=grads)
     if len(homes[0].device_set) == 1:
-        job.hypers, job.rest = jax.device_put((job.hypers, job.rest), homes[0])
+        job.hyper, job.rest = jax.device_put((job.hyper, job.rest), homes[0])
 
 
 def _home(x: Any) -> Any:
@@ -147,6 +150,15 @@ def kept_home(job: Job, rest: list[Any], params: Any) -> tuple[list[Any], Any]:
     if len(homes[0].device_set) == 1:
         rest = jax.device_put(rest, homes[0])
     return rest, params
+
+
+def _home_of(job: Job) -> Any:
+    """Return where a job's arguments must be; None if JAX puts them there by itself."""
+    if job.host:
+        elsewhere = jax.default_backend() != "cpu"
+        return jax.sharding.SingleDeviceSharding(cpu()) if elsewhere else None
+    x = job.xs[0]
+    return x.sharding if isinstance(x, jax.Array) and x.committed else None
 
 
 def context_of(job: Job) -> ExitStack:
@@ -204,13 +216,17 @@ _BODIES: dict[str, Any] = {
 
 
 def opened_arguments(
-    spec: Spec, hypers: Any, rest: Any, xs: Any, grads: Any, begins: Any, present: Any = None,
+    spec: Spec, hyper: Any, rest: Any, xs: Any, grads: Any, begins: Any, present: Any = None,
     live: Any = None, answers: Any = (),
 ) -> tuple[Any, Carried, Any, Given]:  # fmt: skip
-    """Give `arguments` their names again; True says "all", where no masks came."""
+    """Give `arguments` their names again."""
+    return hyper, opened(spec, rest), xs, opened_given(grads, begins, present, live, answers)
+
+
+def opened_given(grads: Any, begins: Any, present: Any, live: Any, answers: Any) -> Given:
+    """Return what a kernel is given; True says "all", where no masks came."""
     present, live = (True if mask is None else mask for mask in (present, live))
-    hyper = hypers[0] if spec.packed else hypers
-    return hyper, opened(spec, rest), xs, Given(grads, present, live, answers, begins)
+    return Given(grads, present, live, answers, begins)
 
 
 @functools.lru_cache(maxsize=256)

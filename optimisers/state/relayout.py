@@ -18,11 +18,11 @@ from ..rules.fields import rebuild, template_of
 from ..rules.pick import with_whole_numbers
 from ..rules.rule import Rule, start
 from . import rows as host_rows
-from .build import grouped, hyper_tables, stored
+from .build import grouped, hyper_table, stored
 from .carried import opened
 from .kernel import pack
 from .layout import Layout, Unit, interned
-from .spec import struct_of
+from .spec import Spec, struct_of
 
 
 class Kept(NamedTuple):
@@ -40,7 +40,7 @@ def is_traced(arrays: Sequence[Any]) -> bool:
 
 def rule_at(unit: Unit, arrays: Sequence[Any], k: int) -> Rule:
     """Return the rule of parameter `k` of a unit, with the numbers in force."""
-    numbers = _host(arrays[0])[k] if unit.spec.packed else arrays[k]
+    numbers = _host(arrays[0])[k]
     if is_traced_type(type(numbers)):
         return _rebuilt(unit, [numbers[i] for i in range(unit.spec.template.width)])
     return _rebuilt(unit, [short(v) for v in np.asarray(numbers)])
@@ -62,17 +62,16 @@ def carried_at(unit: Unit, arrays: list[Any], k: int) -> tuple[Any, Any]:
     What comes out of a pack is NumPy's, unless it is traced or on another device than the CPU:
     each slice by JAX would be a program of its own.
     """
-    spec, carried = unit.spec, opened(unit.spec, arrays[unit.hypers :])
-    if not spec.packed:
-        count, state = spec.form.join(carried.scalars[k], carried.moments[k])
-        return count, state
-    begin, rows, shape = int(spec.first[k]), spec.rows[k], spec.shapes[k]
-    size = int(np.prod(shape, dtype=int))
-    moments = [
-        _host(m)[begin : begin + rows].reshape(-1)[:size].reshape(shape) for m in carried.moments
-    ]
+    spec, carried = unit.spec, opened(unit.spec, arrays[1:])
+    moments = _cut(spec, carried.moments, k) if spec.packed else carried.moments[k]
     count, state = spec.form.join([_host(table)[k] for table in carried.scalars], moments)
     return count, state
+
+
+def _cut(spec: Spec, moments: Sequence[Any], k: int) -> list[Any]:
+    begin, rows, shape = int(spec.first[k]), spec.rows[k], spec.shapes[k]
+    size = int(np.prod(shape, dtype=int))
+    return [_host(m)[begin : begin + rows].reshape(-1)[:size].reshape(shape) for m in moments]
 
 
 def _host(a: Any) -> Any:
@@ -84,19 +83,18 @@ def _host(a: Any) -> Any:
 
 def count_at(unit: Unit, arrays: list[Any], k: int) -> Any:
     """Return how many steps parameter `k` of a unit has taken: an int, unless it is traced."""
-    carried, slot = opened(unit.spec, arrays[unit.hypers :]), unit.spec.form.slots[0]
+    carried, slot = opened(unit.spec, arrays[1:]), unit.spec.form.slots[0]
     assert slot.table is not None
-    table = carried.scalars[slot.table] if unit.spec.packed else carried.scalars[k][slot.table]
+    table = carried.scalars[slot.table]
     if is_traced_type(type(table)):
-        return table[k, slot.column] if unit.spec.packed else table[slot.column]
-    numbers = np.asarray(table)
-    return int(numbers[k, slot.column] if unit.spec.packed else numbers[slot.column])
+        return table[k, slot.column]
+    return int(np.asarray(table)[k, slot.column])
 
 
 def state_at(unit: Unit, arrays: list[Any], k: int) -> Any:
     """Return the state of parameter `k` of a unit, in arrays that are nobody else's memory."""
     # The last array is one of the moments, if there are any: they live where the parameters do.
-    held = [a for a in arrays[unit.hypers :] if isinstance(a, jax.Array)]
+    held = [a for a in arrays[1:] if isinstance(a, jax.Array)]
 
     def own(a: Any) -> Any:
         if not isinstance(a, np.ndarray | np.generic):
@@ -126,31 +124,31 @@ def put(unit: Unit, codes: Sequence[str], kept: Sequence[Kept], homes: Sequence[
     """
     form, rules = unit.spec.form, dict(zip(unit.params, (k.rule for k in kept), strict=True))
     rows = [_leaves(unit, k, codes[k], (one.count, one.state)) for k, one in enumerate(kept)]
-    hypers = hyper_tables(unit, rules)
-    traced = is_traced([*hypers, *(leaf for row in rows for leaf in row)])
+    hyper = hyper_table(unit, rules)
+    traced = is_traced([hyper, *(leaf for row in rows for leaf in row)])
     lib: Any = jnp if traced else np
     with precision(unit.spec.wide):
         tables = [
-            [
-                lib.stack([row[i] for i, s in enumerate(form.slots) if s.table == t])
-                for t in range(len(form.tables))
-            ]
-            for row in rows
+            lib.stack(
+                [
+                    lib.stack([row[i] for i, s in enumerate(form.slots) if s.table == t])
+                    for row in rows
+                ]
+            )
+            for t in range(len(form.tables))
         ]
         moments = [[row[i] for i, s in enumerate(form.slots) if s.table is None] for row in rows]
         if unit.spec.packed:
             in_rows = pack if traced else host_rows.pack
-            columns = list(map(lib.stack, zip(*tables, strict=True)))
             joined = [in_rows(unit.spec, column) for column in zip(*moments, strict=True)]
-            flat = [*columns, *(beside(m, homes[0]) for m in joined)]
+            placed = [beside(m, homes[0]) for m in joined]
         else:
             placed = [
                 beside(m, home if np.shape(m) == shape else None)
                 for part, home, shape in zip(moments, homes, unit.spec.shapes, strict=True)
                 for m in part
             ]
-            flat = [*(table for row in tables for table in row), *placed]
-    return stored(unit, [*hypers, *flat], traced)
+    return stored(unit, [hyper, *tables, *placed], traced)
 
 
 def _leaves(unit: Unit, k: int, code: str, carried: Any) -> list[Any]:
@@ -223,7 +221,7 @@ def _regrouped(layout: Layout, changes: Mapping[int, Kept]) -> tuple[Unit, ...]:
 
 def _home(unit: Unit, arrays: list[Any], k: int) -> Any:
     """Return the sharding of parameter `k`, which is that of its moments; None if it has none."""
-    spec, moments = unit.spec, opened(unit.spec, arrays[unit.hypers :]).moments
+    spec, moments = unit.spec, opened(unit.spec, arrays[1:]).moments
     for a in moments if spec.packed else moments[k]:
         if isinstance(a, jax.Array) and not is_traced_type(type(a)) and a.committed:
             if spec.packed:

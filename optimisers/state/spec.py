@@ -172,6 +172,16 @@ class Spec:
         """The first element of each parameter of a pack, counted over all rows."""
         return tuple(int(row) * WIDTH for row in self.first)
 
+    @functools.cached_property
+    def places(self) -> Any:
+        """Where a unit's parameters are, as far as programs are told: rows of a pack or of tables.
+
+        A bundle of one has one row, the first.
+        """
+        if self.packed:
+            return self.first[:: self.near]
+        return np.arange(len(self.shapes) if len(self.shapes) > 1 else 0, dtype=np.uint32)
+
     def alone(self, i: int) -> Spec:
         """Return the spec of a bundle of one: parameter `i` of this bundle."""
         shapes, weak = self.shapes[i : i + 1], self.weak[i : i + 1]

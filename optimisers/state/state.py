@@ -174,7 +174,7 @@ def check_arrays(layout: Layout, arrays: Sequence[Sequence[Any]]) -> None:
     for unit, held in zip(layout.units, arrays, strict=True):
         hyper, spec = held[0], unit.spec
         width = spec.template.width
-        wanted = (len(spec.shapes), width) if spec.packed else (width,)
+        wanted = len(spec.shapes), width
         if getattr(hyper, "shape", None) != wanted:
             seen = getattr(hyper, "shape", type(hyper).__name__)
             raise StateError(
@@ -249,10 +249,9 @@ def _flatten_with_keys(state: State) -> tuple[tuple[Any, ...], tuple[Layout, Pat
 
 
 def _array_names(unit: Unit) -> list[str]:
-    n, form = unit.hypers, unit.spec.form
-    names = [f"hyper{i}" for i in range(n)]
-    names += [f"scalars{i}.{t}" for i in range(n) for t in range(len(form.tables))]
-    return names + [f"moments{i}.{m}" for i in range(n) for m in range(form.moments)]
+    form, parts = unit.spec.form, 1 if unit.spec.packed else len(unit.params)
+    names = ["hyper", *(f"scalars{t}" for t in range(len(form.tables)))]
+    return names + [f"moments{i}.{m}" for i in range(parts) for m in range(form.moments)]
 
 
 def _unflatten(static: tuple[Layout, Path], leaves: Any) -> State:

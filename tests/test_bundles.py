@@ -1,0 +1,101 @@
+"""Bundles: larger parameters of one program, with their scalars side by side in common tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from optimisers import (
+    AccumGrad,
+    Adam,
+    ClipNorm,
+    Momentum,
+    OptimiserChain,
+    SignDecay,
+    SkipNonFinite,
+    adjust,
+    freeze,
+    setup,
+    steps,
+    thaw,
+    update,
+    update_,
+)
+
+from .kernels import kernels
+
+SHAPE = (90, 75)  # too large for a pack
+
+
+def drawn(seed: int, count: int) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    return {str(i): jnp.array(rng.standard_normal(SHAPE, np.float32)) for i in range(count)}
+
+
+def test_scalars_are_in_common_tables() -> None:
+    state = setup(Adam(), drawn(0, 20))  # units of 16 and 4
+    sizes = [a.shape for a in jax.tree.leaves(state)]
+    # Hyper-parameters, counts of steps, the products of beta; two moments for each parameter.
+    assert [s for s in sizes if s != SHAPE] == [(16, 4), (16, 1), (16, 2), (4, 4), (4, 1), (4, 2)]
+    assert sizes.count(SHAPE) == 2 * 20
+
+
+@pytest.mark.parametrize("traced", [False, True], ids=["eager", "jit"])
+def test_equal_parameters_have_equal_kernels(traced: bool) -> None:
+    model = drawn(0, 16)
+    found = kernels(setup(Adam(), model), model, model, traced)
+    large = [body for body in found if "f32[90,75]" in body]
+    assert len(large) == 3 * 16  # two moments and the parameter
+    assert len(set(large)) == 3
+
+
+RULES = [
+    Adam(0.1),
+    SignDecay(0.25),
+    OptimiserChain(ClipNorm(3.0), Momentum(0.5)),
+    OptimiserChain(AccumGrad(2), Adam(0.1)),
+    SkipNonFinite(Adam(0.1)),
+]
+
+
+@pytest.mark.parametrize("way", ["update", "update_", "steps", "jit"])
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+def test_parameters_with_gaps_and_frozen_ones_are_as_if_alone(rule: Any, way: str) -> None:
+    """Each has a learning rate and a history of its own; alone there is no table to share."""
+    rng = np.random.default_rng(1)
+    model = drawn(2, 5)
+    apart = {name: {name: x + 0} for name, x in model.items()}
+    state, states = setup(rule, model), {name: setup(rule, part) for name, part in apart.items()}
+    if "eta" in repr(rule):
+        for name in model:
+            state = adjust(state, 0.01 + int(name), where=name)
+            states[name] = adjust(states[name], 0.01 + int(name))
+    inside = jax.jit(update)
+    for n in range(8):
+        if n in (2, 5):
+            change = freeze if n == 2 else thaw
+            state, states["3"] = change(state, "3"), change(states["3"])
+        grads: dict[str, Any] = {
+            name: None if rng.random() < 0.5 else x * (n + 1) for name, x in drawn(n, 5).items()
+        }
+        if way == "steps":
+            state, moves = steps(state, model, grads)
+            model = {k: x if moves[k] is None else x - moves[k] for k, x in model.items()}
+        else:
+            step = {"update": update, "update_": update_, "jit": inside}[way]
+            state, model = step(state, model, grads)
+        for name, part in apart.items():
+            states[name], apart[name] = update(states[name], part, {name: grads[name]})
+    same = np.testing.assert_array_equal if way in ("update", "update_") else nearly_same
+    for name in model:
+        same(model[name], apart[name][name])
+        jax.tree.map(same, state[name].state, states[name][name].state)
+
+
+def nearly_same(a: Any, b: Any) -> None:
+    # In another program XLA may round a product before it is added, or not.
+    np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
