@@ -42,6 +42,11 @@ def gpt2_small() -> list[Shape]:
     return [(50257, d), (1024, d), *block * 12, (d,), (d,)]
 
 
+def mlp() -> list[Shape]:
+    """Return the 6 parameters of a perceptron with two hidden layers for images of 28x28."""
+    return [(784, 256), (256,), (256, 128), (128,), (128, 10), (10,)]
+
+
 MODELS: Mapping[str, Sequence[Shape]] = {
     "1 small": small(1),
     "6 small": small(6),
@@ -49,6 +54,7 @@ MODELS: Mapping[str, Sequence[Shape]] = {
     "150 small": small(150),
     "1000 small": small(1000),
     "3000 small": small(3000),
+    "MLP": mlp(),
     "150 different": all_different(150),
     "150 of 128x128": [(128, 128)] * 150,
     "150 of 256x256": [(256, 256)] * 150,

@@ -44,6 +44,45 @@ def test_scalars_are_in_common_tables() -> None:
     assert sizes.count(SHAPE) == 2 * 20
 
 
+def sizes_of_units(model: Any) -> list[tuple[int, bool]]:
+    units = setup(Adam(), model)._box.layout.units
+    return sorted((len(unit.params), unit.spec.packed) for unit in units)
+
+
+def test_few_small_parameters_are_stepped_with_larger_ones() -> None:
+    def small(n: int) -> dict[str, Any]:
+        return {f"b{i}": jnp.ones(3 + i) for i in range(n)}
+
+    large = drawn(0, 2)
+    assert sizes_of_units(large | small(12)) == [(14, False)]
+    assert sizes_of_units(large | small(13)) == [(2, False), (13, True)]
+    assert sizes_of_units(small(2)) == [(2, True)]
+    assert sizes_of_units(small(1)) == [(1, False)]
+    # Of another dtype, they cannot join.
+    half = {name: x.astype("bfloat16") for name, x in small(2).items()}
+    assert sizes_of_units(large | half) == [(2, False), (2, True)]
+    # A number has moments that are numbers, which are kept in tables.
+    assert sizes_of_units(large | small(1) | {"n": jnp.ones(())}) == [(1, True), (3, False)]
+
+
+@pytest.mark.parametrize("lib", [jnp, np], ids=["jax", "numpy"])
+@pytest.mark.parametrize("rule", [Adam(0.1), Momentum(0.1), SignDecay(0.25)], ids=repr)
+def test_small_parameters_step_in_a_bundle_as_in_a_pack(rule: Any, lib: Any) -> None:
+    rng = np.random.default_rng(3)
+    shapes = [(2, 3), (5,), (), (0, 4), (17,), (40, 40)]
+    small = {f"b{i}": lib.asarray(rng.standard_normal(s), "f") for i, s in enumerate(shapes)}
+    large = {name: lib.asarray(x) for name, x in drawn(0, 2).items()}
+    together, alone = large | small, dict(small)
+    state, other = setup(rule, together), setup(rule, alone)
+    for n in range(3):
+        grads = {name: lib.asarray(x * (n - 0.7)) for name, x in (drawn(4, 2) | small).items()}
+        state, together = update(state, together, grads)
+        other, alone = update(other, alone, {name: grads[name] for name in small})
+    for name in small:
+        nearly_same(together[name], alone[name])
+        jax.tree.map(nearly_same, state[name].state, other[name].state)
+
+
 @pytest.mark.parametrize("traced", [False, True], ids=["eager", "jit"])
 def test_equal_parameters_have_equal_kernels(traced: bool) -> None:
     model = drawn(0, 16)

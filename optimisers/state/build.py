@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,12 +22,24 @@ from ..rules.rule import Rule
 from .carried import Carried, flat
 from .kernel import init_unit
 from .layout import Param, Place, Unit
-from .spec import Spec, form_of, spec_of, struct_of
+from .spec import Form, Spec, form_of, spec_of, struct_of
 
 SMALL = 80 * 80  # elements; copying more into a pack costs more than a result of its own
+FEW = 12  # so many of them cost less beside larger ones than in a program of their own
 PACK_SIZES = range(24, 151)
 BUNDLE, LITTLE_BUNDLE = 16, 64
 BIG_BUNDLE = 2**25  # elements: a program that needs much memory at once gains nothing from company
+
+
+class Group(NamedTuple):
+    """What parameters of one unit have in common; `form` is None in a pack."""
+
+    template: Template
+    dtype: str
+    host: bool
+    place: Place
+    packed: bool
+    form: Form | None
 
 
 def grouped(
@@ -38,14 +50,15 @@ def grouped(
     places: Sequence[Place],
 ) -> tuple[Unit, ...]:
     """Group parameters that can share a program: same template, dtype, memory and device."""
-    groups: dict[Any, list[int]] = {}
+    groups: dict[Group, list[int]] = {}
     known = {id(rule): template_of(rule) for rule in {id(rule): rule for rule in rules}.values()}
     templates = [known[id(rule)] for rule in rules]
     for i, (param, rule, template) in enumerate(zip(params, rules, templates, strict=True)):
         packed = _is_packed(param, rule, places[i])
         form = None if packed else form_of(template, param.dtype, param.shape)
-        key = (template, param.dtype, hosts[i], places[i], packed, form)
+        key = Group(template, param.dtype, hosts[i], places[i], packed, form)
         groups.setdefault(key, []).append(i)
+    _join_few(params, groups)
     units: list[Unit] = []
     for (template, _, host, place, packed, _), members in groups.items():
         # What reaches a program in rows is one argument, however many parameters it is.
@@ -54,6 +67,26 @@ def grouped(
             spec = _spec(params, weak, chosen, template, packed)
             units.append(Unit(spec, tuple(chosen), host, place))
     return tuple(units)
+
+
+def _join_few(params: Sequence[Param], groups: dict[Group, list[int]]) -> None:
+    """Give few small parameters to the bundle of larger ones, if there is one; a lone one its own.
+
+    A program more costs more than their arguments do.
+    """
+    for key in [key for key in groups if key.packed and not key.host]:
+        if len(groups[key]) > FEW:
+            continue
+        members, groups[key] = groups[key], []
+        for i in members:
+            form = form_of(key.template, key.dtype, params[i].shape)
+            bundle = key._replace(packed=False, form=form)
+            joins = bundle in groups or len(members) == 1
+            groups.setdefault(bundle if joins else key, []).append(i)
+    for key in [key for key in groups if not groups[key]]:
+        del groups[key]
+    for members in groups.values():
+        members.sort()
 
 
 def _is_packed(param: Param, rule: Rule, place: Place) -> bool:

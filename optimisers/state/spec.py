@@ -18,7 +18,7 @@ from ..arrays.numbers import compute_dtype, is_wide, precision, scalar_dtype, st
 from ..errors import RuleTypeError
 from ..rules.across import Ask, Question, Replay, answer_like
 from ..rules.fields import Template, rebuild
-from ..rules.rule import Flow, Wrapper, asks_of, start
+from ..rules.rule import Flow, Rule, Wrapper, asks_of, start
 
 WIDTH = 16  # elements in a row of a pack: few enough to pad little, enough for vector instructions
 NEARS = (8, 4, 2, 1)  # how many parameters of a pack are found from where the first of them begins
@@ -248,6 +248,9 @@ def discovered(
     template: Template, dtype: str, shape: tuple[int, ...] | None
 ) -> tuple[tuple[Ask, ...], tuple[str, ...]]:
     """Trace a rule with ever more answers to learn what it asks, and which errors it may raise."""
+    cls: Any = template.cls
+    if cls.advance is Rule.advance and not asks_of(cls).across:
+        return (), ()
     asks: list[Ask] = []
     messages: list[str] = []
     real = scalar_dtype(dtype)
