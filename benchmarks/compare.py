@@ -51,7 +51,8 @@ def rows(quick: bool) -> Iterator[Row]:
         yield Row(model, "Adam", rounds, ALL)
     yield Row("3000 small", "Adam", 12, few)  # Optax compiles it for a minute
     for model, rounds in (("MLP", 100), ("150 different", 100), ("150 of 128x128", 30),
-                          ("150 of 256x256", 15), ("ResNet-50", 10), ("GPT-2 small", 5)):  # fmt: skip
+                          ("150 of 256x256", 15), ("ResNet-50", 10),
+                          ("GPT-2 small", 5)):  # fmt: skip
         yield Row(model, "Adam", rounds, few)
     yield Row("1 of 32 million", "Adam", 10, (*few, "update_, NumPy", "bytes alone"))
     for rule in ("Descent", "Momentum", "AdamW, norm clipped"):
