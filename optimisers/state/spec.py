@@ -72,6 +72,10 @@ class Form:
         moments: list[Any] = []
         for leaf, slot in zip(leaves, self.slots, strict=True):
             value = jnp.asarray(leaf).astype(slot.dtype)
+            if slot.table is not None and value.shape:
+                raise RuleTypeError(
+                    f"{rule}.apply returned a state that turns shape [] into {list(value.shape)}"
+                )
             (moments if slot.table is None else tables[slot.table]).append(value)
         return tuple(map(jnp.stack, tables)), tuple(moments)
 
