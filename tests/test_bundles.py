@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +17,7 @@ from optimisers import (
     ClipNorm,
     Momentum,
     OptimiserChain,
+    Rule,
     SignDecay,
     SkipNonFinite,
     adjust,
@@ -25,6 +28,7 @@ from optimisers import (
     update,
     update_,
 )
+from optimisers.errors import RuleTypeError
 
 from .kernels import kernels
 
@@ -133,6 +137,34 @@ def test_parameters_with_gaps_and_frozen_ones_are_as_if_alone(rule: Any, way: st
     for name in model:
         same(model[name], apart[name][name])
         jax.tree.map(same, state[name].state, states[name][name].state)
+
+
+@dataclass(frozen=True)
+class Growing(Rule):
+    """A rule whose state is a number that becomes an array; packed or not."""
+
+    eta: float = 0.1
+    elementwise: ClassVar[bool] = True
+
+    def init(self, x: Any) -> Any:
+        return jnp.zeros((), x.dtype)
+
+    def apply(self, state: Any, x: Any, dx: Any) -> Any:
+        return state.reshape(1), self.eta * dx
+
+
+@pytest.mark.parametrize("gap", [False, True])
+@pytest.mark.parametrize("shape", [(3,), (200, 200)], ids=["pack", "bundle"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_number_in_a_state_stays_a_number(count: int, shape: Any, gap: bool) -> None:
+    tree = {str(i): jnp.ones(shape) for i in range(count)}
+    state = setup(Growing(), tree)
+    before = copy.deepcopy((jax.tree.leaves(state), tree))
+    grads = jax.tree.map(lambda x: x * 2, tree) | ({"2": None} if gap and count > 1 else {})
+    for step in (update_, update, jax.jit(update)):
+        with pytest.raises(RuleTypeError, match=r"a state that turns shape \[\] into \[1\]"):
+            step(state, tree, grads)
+    jax.tree.map(np.testing.assert_array_equal, (jax.tree.leaves(state), tree), before)
 
 
 def nearly_same(a: Any, b: Any) -> None:

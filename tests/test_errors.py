@@ -293,34 +293,6 @@ def test_a_rule_that_fails_does_so_before_anything_is_given_away(
     assert_same((jax.tree.leaves(state), tree), before)
 
 
-@dataclass(frozen=True)
-class Growing(Rule):
-    """A rule whose state is a number that becomes an array; packed or not."""
-
-    eta: float = 0.1
-    elementwise: ClassVar[bool] = True
-
-    def init(self, x: Any) -> Any:
-        return jnp.zeros((), x.dtype)
-
-    def apply(self, state: Any, x: Any, dx: Any) -> Any:
-        return state.reshape(1), self.eta * dx
-
-
-@pytest.mark.parametrize("gap", [False, True])
-@pytest.mark.parametrize("shape", [(3,), (200, 200)], ids=["pack", "bundle"])
-@pytest.mark.parametrize("count", [1, 3])
-def test_a_number_in_a_state_stays_a_number(count: int, shape: Any, gap: bool) -> None:
-    tree = {str(i): jnp.ones(shape) for i in range(count)}
-    state = setup(Growing(), tree)
-    before = copy.deepcopy((jax.tree.leaves(state), tree))
-    grads = jax.tree.map(lambda x: x * 2, tree) | ({"2": None} if gap and count > 1 else {})
-    for step in (update_, update, jax.jit(update)):
-        with pytest.raises(err.RuleTypeError, match=r"a state that turns shape \[\] into \[1\]"):
-            step(state, tree, grads)
-    assert_same((jax.tree.leaves(state), tree), before)
-
-
 def test_classes_that_are_no_rules_are_refused() -> None:
     class Bare(Momentum):
         pass
