@@ -20,11 +20,11 @@ from ..arrays.ops import concretely
 from ..errors import NonFiniteError, RuleError
 from ..rules.across import Ask, How, combined
 from . import rows as host_rows
-from .carried import Carried, flat, of_one, opened, with_one
+from .carried import Carried, flat, of_one, with_one
 from .kernel import Given, ask_unit, step_unit, unfolded
 from .large import Results, large_step
 from .layout import Layout, Unit
-from .programs import Job, Work, arguments, called, joint_question, kept_home, opened_given
+from .programs import Job, Work, arguments, called, joint_question, kept_home, opened_arguments
 from .spec import Spec
 
 
@@ -262,11 +262,11 @@ def run_all(
 
 def _opened(job: Job) -> tuple[Any, Carried, Any, Given]:
     """Return what a kernel takes, inside somebody's program."""
-    spec, given, answers = job.spec, job.given, tuple(job.answers)
-    places = spec.places if job.row is None else (np.uint32(job.row),)
-    carried = opened(spec, job.rest)
-    known = opened_given(given.grads, unfolded(places, carried), given.present, given.live, answers)
-    return job.hyper, carried, job.xs, known
+    spec, given, begins = job.spec, job.given, unfolded(job.spec.places(job.row), job.rest[0])
+    masks = given.present, given.live
+    return opened_arguments(
+        spec, job.hyper, job.rest, job.xs, given.grads, begins, *masks, tuple(job.answers)
+    )
 
 
 def run(

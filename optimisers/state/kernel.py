@@ -317,10 +317,11 @@ def in_rows(spec: Spec, grads: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(pack(spec, gs) if isinstance(gs, tuple) else gs for gs in grads)
 
 
-def unfolded(places: Sequence[Any], carried: Carried) -> tuple[Any, ...]:
+def unfolded(places: Sequence[Any], table: Any) -> tuple[Any, ...]:
     """Return the begins of a unit inside somebody's program, where they cannot be arguments.
 
     XLA takes what leaves a conditional for unknown, be it the same either way.
+    table: counts of steps.
     """
 
     def begins() -> tuple[Any, ...]:
@@ -328,7 +329,7 @@ def unfolded(places: Sequence[Any], carried: Carried) -> tuple[Any, ...]:
 
     if not len(places):  # a bundle of one
         return ()
-    found: tuple[Any, ...] = jax.lax.cond(carried.scalars[0].ravel()[0] >= 0, begins, begins)
+    found: tuple[Any, ...] = jax.lax.cond(table.ravel()[0] >= 0, begins, begins)
     return found
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
-import numpy as np
 
 from ..arrays.numbers import precision
 from ..arrays.ops import concretely, cpu, on_cpu, own_array
@@ -97,7 +96,7 @@ def begins_of(spec: Spec, home: Any = None, row: int | None = None) -> tuple[Any
     None over several devices, where an argument for each of them costs more than it saves.
     row: of a bundle, where the only parameter is that is stepped.
     """
-    places = spec.places if row is None else (np.uint32(row),)
+    places = spec.places(row)
     if not isinstance(home, jax.sharding.SingleDeviceSharding | None):
         return () if row is None else places
     with jax.ensure_compile_time_eval():
@@ -219,14 +218,9 @@ def opened_arguments(
     spec: Spec, hyper: Any, rest: Any, xs: Any, grads: Any, begins: Any, present: Any = None,
     live: Any = None, answers: Any = (),
 ) -> tuple[Any, Carried, Any, Given]:  # fmt: skip
-    """Give `arguments` their names again."""
-    return hyper, opened(spec, rest), xs, opened_given(grads, begins, present, live, answers)
-
-
-def opened_given(grads: Any, begins: Any, present: Any, live: Any, answers: Any) -> Given:
-    """Return what a kernel is given; True says "all", where no masks came."""
+    """Give `arguments` their names again; True says "all", where no masks came."""
     present, live = (True if mask is None else mask for mask in (present, live))
-    return Given(grads, present, live, answers, begins)
+    return hyper, opened(spec, rest), xs, Given(grads, present, live, answers, begins)
 
 
 @functools.lru_cache(maxsize=256)

@@ -176,12 +176,13 @@ class Spec:
         """The first element of each parameter of a pack, counted over all rows."""
         return tuple(int(row) * WIDTH for row in self.first)
 
-    @functools.cached_property
-    def places(self) -> Any:
+    def places(self, row: int | None = None) -> Any:
         """Where a unit's parameters are, as far as programs are told: rows of a pack or of tables.
 
-        A bundle of one has one row, the first.
+        A bundle of one has one row, the first. row: that of a bundle's parameter stepped alone.
         """
+        if row is not None:
+            return (np.uint32(row),)
         if self.packed:
             return self.first[:: self.near]
         return np.arange(len(self.shapes) if len(self.shapes) > 1 else 0, dtype=np.uint32)
